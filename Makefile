@@ -17,7 +17,7 @@ MATRIX_SERVERS ?= $(foreach name,redis-server valkey-server,$(shell command -v $
 UV_VERSION := 0.13.8
 LOCK = build/lock/bin/uv pip compile --quiet --no-config --upgrade --universal --python-version 3.11 \
   --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --no-header
-HADOLINT := build/deploy/bin/hadolint
+DEPLOY := build/deploy/.installed
 PEERS := build/bench/.installed
 NODE := build/node/.installed
 NPM := npm --silent --ignore-scripts --no-audit --no-fund
@@ -58,10 +58,10 @@ test-matrix: $(TESTABLE)  ## Run the server tests on redis-server and valkey-ser
 	  DISPATCHER_TEST_SERVER="$$server" $(PYTEST) -m "server and not slow and not browser"; \
 	done
 
-test-prometheus: $(TESTABLE)  ## Check metrics, rules and board with Prometheus itself (Debian's package prometheus)
-	@for tool in promtool prometheus; do command -v $$tool >/dev/null || { \
-	  echo "no $$tool on PATH: install Debian's package prometheus" >&2; exit 1; }; done
-	$(PYTEST) -n 0 tests/prometheus/check_promtool.py
+test-prometheus: $(TESTABLE)  ## Run the tests with Prometheus and Alertmanager themselves, which have to be installed
+	@for tool in promtool prometheus prometheus-alertmanager; do command -v $$tool >/dev/null || { \
+	  echo "no $$tool on PATH: install Debian's packages prometheus and prometheus-alertmanager" >&2; exit 1; }; done
+	$(PYTEST) -n 0 tests/prometheus/check_*.py
 
 test-browser: $(BROWSER)  ## Run the tests of the page in Chromium, which has to be installed
 	$(BIN)/python -m pytest -m browser tests/browser
@@ -76,8 +76,8 @@ check: $(INSTALLED)  ## Check format, lint, types and layers
 	$(BIN)/basedpyright --warnings
 	$(BIN)/lint-imports
 
-check-deploy: $(HADOLINT)  ## Check Dockerfile, compose file and systemd unit; needs no Docker engine
-	@deploy/check $(HADOLINT)
+check-deploy: $(DEPLOY)  ## Check Dockerfile, compose file, Kubernetes manifests and systemd units; needs no Docker engine
+	@deploy/check build/deploy/bin
 
 bench: $(INSTALLED) $(PEERS)  ## Measure against other limiters and queues (ONLY="gate storm" ROUNDS=7 CORES=together)
 	$(BIN)/python -m benchmarks $(ONLY) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(CORES),--cores $(CORES))
@@ -143,9 +143,10 @@ $(LOWEST): pyproject.toml
 	@echo "$(CURDIR)" > "$$(build/lowest/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/checkout.pth"
 	@touch $@
 
-$(HADOLINT): deploy/requirements.txt
+$(DEPLOY): deploy/requirements.txt
 	@$(PYTHON) -m venv build/deploy
 	@build/deploy/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@
 	@touch $@
 
 $(NODE): tests/docs/node/package.json tests/docs/node/package-lock.json

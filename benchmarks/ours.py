@@ -98,7 +98,9 @@ class Ours:
 
 def send(client: Database, storm: Storm) -> None:
     """Hand a storm over."""
-    Producer(client).send_many({"category": category, "text": text} for category, text, _ in storm.rows())
+    Producer(client).send_many(
+        {"category": category, "text": text, **storm.about(number)} for category, text, number in storm.rows()
+    )
 
 
 def unmark(client: Database) -> None:
@@ -107,7 +109,7 @@ def unmark(client: Database) -> None:
     for first in range(0, len(ids), _PIPED):
         pipe = client.pipeline(transaction=False)
         for id_ in ids[first : first + _PIPED]:
-            pipe.hdel(QUEUE.job(id_.decode()), "category")
+            pipe.hdel(QUEUE.job(id_.decode()), "category", "shown")
         pipe.execute()
 
 

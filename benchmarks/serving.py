@@ -1,4 +1,4 @@
-"""Handing events over by HTTP: one process of ``dispatcher serve`` against our producer in the client's process."""
+"""HTTP: events handed over to one process against our producer in the client's process, and what a scrape costs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,19 @@ from typing import Final
 from redis import Redis
 
 from benchmarks.effort import Effort
-from benchmarks.figures import Goal, Proofs, Report, Table
+from benchmarks.figures import Goal, Proofs, Report, Spread, Table
 from benchmarks.ours import LANE
-from benchmarks.rounds import Contender, Lap, interleave, rate, ratio, wall
+from benchmarks.rounds import Contender, Lap, interleave, rate, ratio, script_time_us, wall
 from benchmarks.stage import stage
 from benchmarks.storms import Storm
 from dispatcher import Producer
+from dispatcher.app.metrics import read_facts
+from dispatcher.app.operating import Desk
+from dispatcher.app.servers import Server
+from dispatcher.settings.environment import Settings
+from dispatcher.web.metrics import text
+from tests.support.commands import run as command
+from tests.support.scrapes import Scrape
 from tests.support.servers import RedisServer
 from tests.support.serving import Serving
 
@@ -31,17 +38,61 @@ SEND: Final = "send, one by one"
 SEND_MANY: Final = "send_many"
 
 CLIENTS: Final = 16
+SCRAPES: Final = {"50 categories": (50, 0), "50 categories, 1,000 others in the books": (50, 1_000)}
+"""Of what metrics are read: so many categories of the limits file, with two limits each, and so many others."""
+
+SCRAPE_US: Final = 2_000
+"""Goal: what a scrape with 50 categories may take of the server."""
+
+LIMITS: Final = "channels: {default: {pace: none}}\ndefaults: {limits: [2/30m]}\n"
+ON_LIMIT: Final = ("drop", "defer", "dead-letter", "digest")
+_EACH: Final = 6
 _BATCH: Final = 500
 _JSON: Final = {"Content-Type": "application/json"}
 _JSON_LINES: Final = {"Content-Type": "application/x-ndjson"}
 
 
 def run(effort: Effort) -> Report:
-    """The same events by HTTP and by the producer."""
+    """The same events by HTTP and by the producer; scrapes of some books."""
     proofs = Proofs()
     with stage(effort.cores) as (server, client), _serving(server) as port, ThreadPoolExecutor(CLIENTS) as pool:
         laps = interleave(_contenders(client, port, pool, effort), effort, client, proofs)
-    return Report((_table(laps),), tuple(_goals(laps)), proofs.collected())
+    scrapes = {name: _scraped(*size, effort, proofs) for name, size in SCRAPES.items()}
+    costs = Table(
+        "one scrape",
+        ("of", "series", "us of the server"),
+        tuple((name, series, cost) for name, (series, cost) in scrapes.items()),
+    )
+    first, (_, cost) = next(iter(scrapes.items()))
+    goal = Goal(f"a scrape of {first}, us of the server", cost, at_most=float(SCRAPE_US))
+    return Report((_table(laps), costs), (*_goals(laps), goal), proofs.collected())
+
+
+def _scraped(named: int, others: int, effort: Effort, proofs: Proofs) -> tuple[int, Spread]:
+    """How many series there are, and how long the server takes for them."""
+    rules = "".join(
+        f"  c{n}: {{limits: [3/1m, 5/1h], on_limit: {ON_LIMIT[n % len(ON_LIMIT)]}}}\n" for n in range(named)
+    )
+    with stage(effort.cores) as (server, client), tempfile.TemporaryDirectory() as folder:
+        limits = Path(folder) / "limits.yaml"
+        limits.write_text(f"{LIMITS}categories:\n{rules}", encoding="utf-8")
+        names = [
+            *(f"c{n}" for n in range(named)),
+            *(f"other{n}" for n in range(effort.of(others, quick=others // 100))),
+        ]
+        Producer(client).send_many({"category": name, "text": "x"} for name in names * _EACH)
+        env = {"DISPATCHER_REDIS_URL": server.url, "DISPATCHER_SINK": "console", "DISPATCHER_LIMITS_FILE": str(limits)}
+        proofs.add("exit codes of workers", command("worker", "--burst", **env).code, 0)
+        desk = Desk(Settings.isolated(redis_url=server.url), Server(server.url, "here"), timeout_s=10)
+        found = Scrape.of(text(read_facts(desk)))
+        proofs.add("received, as scrapes tell", round(found.total("events_received_total")), len(names) * _EACH)
+        times, costs = effort.of(50, quick=2), []
+        for _ in range(effort.rounds):
+            before = script_time_us(client)
+            for _ in range(times):
+                read_facts(desk)
+            costs.append((script_time_us(client) - before) / times)
+    return found.series, Spread.of(costs)
 
 
 @contextmanager

@@ -41,6 +41,11 @@ class Storm:
         for n in range(self.events):
             yield names[n % self.types], f"disk {n} of 100,000 is nearly full on db1", n
 
+    def about(self, number: int) -> dict[str, str]:
+        """More fields of the event."""
+        del number
+        return {}
+
     def limits_yaml(self) -> str:
         """The limits file."""
         categories = "".join(f'  {name}: {{channel: "{channel(name)}"}}\n' for name in self.names())

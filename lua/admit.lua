@@ -16,8 +16,8 @@
 --            "told": [[text for the record, ...] for each limit, ...] for each scope,
 --            "shadows", "shadow_names": see shadow_caster | absent,
 --            "tallies": [{"id", "delay_us", "samples": [[position of a request, text], ...],
---              "is_of_repeats": true | absent}, ...] | absent: they count suppressed events,
---            "names": {position of a request: the event's name, where that is not its id}; both only with "tallies",
+--              "is_of_repeats": true | absent}, ...] | absent: they count suppressed events, "tally": prefix of keys,
+--            "names": {position of a request: the event's name, where that is not its id}; all three only with "tallies",
 --            "others": [position of its kind for each request that ends as a repeat or since its failure is over, or 0, ...] | absent,
 --            "about": {position of a request: as in include/subjects.lua, and then true if it was admitted before, and the name of its
 --              scope of the kind 'once' that does not follow from its subject | absent} | absent, "subject": prefix of keys | absent,
@@ -27,7 +27,8 @@
 --          scope, window], ...]}: the lease of a lost event was taken over; its verdict means nothing, and nothing was charged or
 --          changed for it. {"stale": version in force} if that is not the call's: nothing was decided. With "tallies" also
 --          "buffered": [[position of a request, wait_us], ...]: parked, as the only suppressed event of its category; and
---          "joined": [[name, decision, us of its first sight], ...]: earlier buffered singles, which have ended now. With "about"
+--          "joined": [[name, decision, us of its first sight], ...]: earlier buffered singles, which have ended now; and
+--          "uncounted": [position of a request, ...]: repeats that were dropped, since no message counts them. With "about"
 --          also "over": [position of a request, ...]: a recovery came before it; it was not decided, and has ended if "others" says so
 -- @include prelude
 -- @include plan
@@ -46,7 +47,7 @@ local NAMES = { 'events', 'leased', 'totals', 'names', 'seen', 'limited', 'limit
   'lines', 'timers', 'wake', 'seq', 'deciding', 'freed', 'tallies', 'guarantees', 'scheduled', 'editable' }
 local at = {
   remember_us = call.remember_us, most_decisions = call.most_decisions, waits = call.waits, scope = call.scope,
-  minute = call.minute, subject = call.subject,
+  minute = call.minute, subject = call.subject, tally = call.tally,
 }
 for n, name in ipairs(NAMES) do
   at[name] = KEYS[first + n]
@@ -153,6 +154,24 @@ local function wait_of(verdict)
   return math.min(tonumber(retry_after), call.scopes[tonumber(scope)][tonumber(window)][slots.US])
 end
 
+-- The event that has the scope of what a refused one is about.
+local function holder_of(verdict)
+  local position = tonumber(string.match(verdict, '%d+'))
+  local member = not holders[position] and slots.holder(KEYS[position], call.scopes[position][1][slots.US], at.now)
+  return holders[position] or (member and string.match(member, ' (.*)$'))
+end
+
+-- Whether a repeat cannot be counted in the message that it repeats: that was posted while repeats were dropped.
+local function is_uncounted(kind, verdict)
+  local tally = call.tallies and call.tallies[kind[5]]
+  if not (tally and tally.is_of_repeats) then
+    return false
+  end
+  tally.holder = holder_of(verdict)
+  local is_known = not tally.holder or tally.holder == plan.hget(KEYS[first + #NAMES + kind[5]], 'event')
+  return not (is_known or plan.hget(at.events, tally.holder))
+end
+
 -- Groups the events that a refusal ends, by kind and verdict. Returns the groups, and the ids of all these events.
 local function groups_of(count, verdicts)
   local groups, found, gone = {}, {}, {}
@@ -169,10 +188,11 @@ local function groups_of(count, verdicts)
       local group = of_kind[verdict]
       if not group then
         local row = call.kinds[kind]
-        if over[n] then
-          row = { row[1], row[2], row[3], 'dropped', 0, row[6], row[7] } -- no repeat, that the first message counts
+        local uncounted = not over[n] and is_uncounted(row, verdict)
+        if over[n] or uncounted then -- no repeat that the first message counts
+          row = { row[1], row[2], row[3], 'dropped', 0, row[6], row[7] }
         end
-        group = { kind = row, verdict = verdict, places = {}, ids = {}, shown = {}, why = why_of(row, verdict) }
+        group = { kind = row, verdict = verdict, places = {}, ids = {}, shown = {}, why = why_of(row, verdict), uncounted = uncounted }
         group.category, group.configured, group.remember, group.outcome = unpack(row)
         group.counted = row[7] ~= '' and row[7] or nil
         of_kind[verdict] = group
@@ -247,6 +267,12 @@ local function keep_tallies(groups)
       end
       group.set_aside = only.n
     elseif tally.number > 0 then
+      local counts_for = tally.holder and plan.hget(tally.key, 'ts') and plan.hget(tally.key, 'event')
+      if counts_for and counts_for ~= tally.holder then
+        digest.set_apart(at, tally.id, tally.key)
+      elseif counts_for then
+        digest.count_until(at, tally.key, at.now + wait_of(only.group.verdict))
+      end
       local was_buffered = digest.suppress(at, tally, tally.number, tally.why, tally.texts)
       if was_buffered then
         joined[#joined + 1] = cjson.encode(was_buffered)
@@ -343,7 +369,12 @@ drop(groups, gone)
 local answer = '{"verdicts":[' .. table.concat(verdicts, ',') .. ']' .. ahead .. ',"lost":[' .. table.concat(lost_places, ',')
   .. '],"shadowed":[' .. table.concat(shadowed, ',') .. ']'
 if call.tallies then
+  local uncounted = {}
+  for _, group in ipairs(groups) do
+    uncounted[#uncounted + 1] = group.uncounted and table.concat(group.places, ',') or nil
+  end
   answer = answer .. ',"buffered":[' .. table.concat(buffered, ',') .. '],"joined":[' .. table.concat(joined, ',') .. ']'
+    .. ',"uncounted":[' .. table.concat(uncounted, ',') .. ']'
 end
 if call.about then
   answer = answer .. ',"over":[' .. table.concat(over_places, ',') .. ']'

@@ -67,7 +67,7 @@ end
 -- waits.
 local function silence(event, header)
   leases.let_go(at, event.id, header)
-  if header.line ~= event.line then
+  if not silences.has_counted(event.silenced, header.line) then
     silences.count(at, event.silenced, event.about, header.seq)
   end
   return plan.hget(at.silences, event.silenced.ids[1]) and at.now + event.wait_us or at.now

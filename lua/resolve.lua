@@ -110,7 +110,8 @@ local function is_told_by_another(key, seq)
   return its_seq ~= nil and tonumber(its_seq) ~= seq and record.read(at, id).seq == tonumber(its_seq)
 end
 
--- Lets the keys go that events of the subject have taken, and notes the repeats that were counted under them.
+-- Lets the keys go that events of the subject have taken, and notes the repeats of its newest message that were counted under them.
+-- Those of another message are told in that one.
 local function free_keys(event, key)
   local count, editable = 0, 0
   local names = event.once or {}
@@ -120,8 +121,13 @@ local function free_keys(event, key)
   for _, name in ipairs(names) do
     local tally = 'repeat:' .. event.category .. ':' .. string.sub(name, #'once:' + 1)
     plan.del(at.scope .. name)
-    local its_count, its_editable = digest.drop_repeats(at, tally, at.tally .. tally)
-    count, editable = count + its_count, math.max(editable, its_editable)
+    local its_name = plan.hget(at.tally .. tally, 'name')
+    if its_name and its_name == plan.hget(key, 'name') then
+      local its_count, its_editable = digest.drop_repeats(at, tally, at.tally .. tally)
+      count, editable = count + its_count, math.max(editable, its_editable)
+    else
+      digest.close_repeats(at, tally, at.tally .. tally)
+    end
   end
   plan.hdel(key, 'once')
   if count > 0 and plan.hget(key, 'posted') then
@@ -152,10 +158,16 @@ local function resolve(event)
     return park(event, key, header, payload, at.now + AGAIN_US)
   end
   local own, posted = plan.hget(key, 'm' .. digits(seq)), plan.hget(key, 'posted')
-  if not is_newer and (not posted or subjects.is_before(posted, instant, seq)) then
+  local has_freed = plan.hget(key, 'freed') == digits(seq) -- and its worker died then
+  if not has_freed and not is_newer and (not posted or subjects.is_before(posted, instant, seq)) then
     free_keys(event, key)
+    plan.hset(key, 'freed', digits(seq))
   end
-  local fields = own and json_of(own) or plan.hgetall(key)
+  local newest = plan.hgetall(key)
+  local fields = own and json_of(own) or newest
+  if fields.name == newest.name then
+    fields.count, fields.editable = newest.count, newest.editable
+  end
   local is_after = fields.posted and subjects.is_before(fields.posted, instant, seq)
   if not is_after then
     return '"unposted"'
@@ -167,6 +179,9 @@ local function resolve(event)
   local editable = editable_at(fields, header)
   if editable > at.now then
     return park(event, key, header, payload, editable)
+  end
+  if not own then -- whoever takes it over edits the same message
+    plan.hset(key, 'm' .. digits(seq), cjson.encode(subjects.message_in(fields)))
   end
   return '["edit",' .. cjson.encode(fields) .. ']'
 end

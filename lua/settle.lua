@@ -31,7 +31,7 @@
 --             "channel_id": Slack's id of the channel | absent,
 --             "about": as in include/subjects.lua | absent, "once": name of its scope of the kind 'once' | absent,
 --             "message": {"name", "line", "channel", "ts", "text"} that was posted (include/subjects.lua) | absent,
---             "repeats": {"id", "key": position of its tally, "window_us", "message": {"channel", "ts", "text"} | absent: it was not posted
+--             "repeats": {"id", "key": position of its tally, "window_us", "message": {"channel", "ts", "text", "event", "subject", "name"} | absent: it was not posted
 --               so that it can be edited} of an event of which repeats may be counted | absent,
 --             "recovers": true: it tells of a recovery; "is_told": the message about the failure says so, or this one does,
 --             "uneditable": true: that message cannot be edited,
@@ -245,6 +245,8 @@ local function note_repeats(event)
   local repeats, key = event.repeats, KEYS[event.repeats.key]
   if repeats.message then
     digest.begin_repeats(at, { id = repeats.id, key = key }, repeats.message, at.now + repeats.window_us)
+  elseif plan.hget(key, 'ts') then -- of an earlier message
+    digest.set_apart(at, repeats.id, key)
   else
     local count = digest.drop_repeats(at, repeats.id, key)
     if count > 0 and event.letter then
@@ -310,7 +312,7 @@ local function settle(event)
       accounting.count_delivery(at, header, event.priority, tonumber(event.since))
     end
   end
-  if event.silenced then
+  if event.silenced and not silences.has_counted(event.silenced, header.line) then
     silences.count(at, event.silenced, event.about, header.seq)
   end
   if event.remember then

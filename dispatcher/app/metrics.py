@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import accumulate
 from typing import Final
 
 from dispatcher.app.fleet import WorkerEntry, fleet
@@ -18,8 +19,9 @@ from dispatcher.store.versions import Version
 OTHER: Final = "other"
 """The label of categories and channels that have no place of their own."""
 
-MOST_CATEGORIES: Final = 200
-MOST_SCOPES: Final = 200
+MOST_CATEGORIES: Final = 150
+MOST_LIMITS: Final = 200
+"""With these a scrape has less than 5,000 series, whatever happens in each category."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ def read_facts(desk: Desk) -> Facts:
         policy=policy,
         categories=frozenset(shown),
         channels=frozenset([*policy.channels, *(rule.channel for rule in rules)][:MOST_CATEGORIES]),
-        scopes=_use(desk, _scopes(policy)[:MOST_SCOPES]),
+        scopes=_use(desk, _scopes(policy)),
         workers=fleet(desk.readers.workers(), measured.snapshot),
         version=limits.version,
         server=desk.server_version(),
@@ -84,12 +86,16 @@ def read_facts(desk: Desk) -> Facts:
 
 
 def _scopes(policy: Policy) -> list[Scope]:
-    """The limits of all together and of the categories of the limits file, and what guarantees keep and leave."""
+    """The limits of all together and of the categories of the limits file, and what guarantees keep and leave.
+
+    The first ones, with ``MOST_LIMITS`` limits in all.
+    """
     scopes = [Scope(GLOBAL_SCOPE, policy.global_limits)]
     scopes += [] if policy.shared is None else [policy.shared]
     scopes += [share for name in policy.categories if (share := policy.share(name)) is not None]
     scopes += [Scope(f"category:{name}", policy.rule(name).limits) for name in policy.categories]
-    return [scope for scope in scopes if scope.limits]
+    counts = accumulate(len(scope.limits) for scope in scopes)
+    return [scope for scope, count in zip(scopes, counts, strict=True) if scope.limits and count <= MOST_LIMITS]
 
 
 def _use(desk: Desk, scopes: Sequence[Scope]) -> list[ScopeUse]:

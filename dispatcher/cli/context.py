@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dispatcher.errors import ConfigError
+from dispatcher.errors import ConfigError, GateUnavailable
 
 if TYPE_CHECKING:
     from dispatcher.app.limits import LimitsFile
@@ -82,12 +82,13 @@ def namespace_named(terminal: Terminal, *, quiet: bool) -> Iterator[tuple[AnySet
 def audited(  # noqa: PLR0913 - the facts of an action, each by its name
     settings: AnySettings, server: Server, what: str, *, about: str = "", why: str = "", count: int | None = None
 ) -> None:
-    """Keep in the trail that an operator did this from the command line."""
+    """Keep in the trail that an operator did this from the command line, unless the server is away by now."""
     from dispatcher.app.readers import open_audit
     from dispatcher.cli.options import operator
     from dispatcher.store.audit import Action
 
-    open_audit(settings, server).note(Action(operator(), "cli", what, about, why, count))
+    with suppress(GateUnavailable):
+        open_audit(settings, server).note(Action(operator(), "cli", what, about, why, count))
 
 
 def warn_if_unfamiliar(

@@ -39,7 +39,7 @@ class Parsed(click.ParamType[_T]):
 
 
 def _category(text: str) -> str:
-    from dispatcher.core.event import CATEGORY
+    from dispatcher.core.units import CATEGORY
 
     if CATEGORY.fullmatch(text) is None:
         raise ValueError(f"{text!r} is no category, expected 1 to 64 of A-Z a-z 0-9 _ . : -")

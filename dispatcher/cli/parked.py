@@ -200,9 +200,7 @@ def cancel(  # noqa: PLR0913 - click's signature: one for each option
         else:
             found, missing = list(map(light, islice(events.find(_filter(events, **filters)), selection.limit))), []
         chosen = Chosen(found, missing)
-        tally = _cancel_all(terminal, events, chosen, settings, yes=yes, as_json=as_json)
-        if tally.cancelled:
-            audited(settings, server, "parked cancel", count=tally.cancelled)
+        tally = _cancel_all(terminal, events, chosen, settings, server, yes=yes, as_json=as_json)
     is_whole = not tally.left and not chosen.missing
     return DOES_NOT_HOLD if selection.ids and not is_whole else DONE
 
@@ -267,6 +265,7 @@ def _cancel_all(  # noqa: PLR0913 - what a command has found, and how it was ask
     events: ParkedEvents,
     chosen: Chosen,
     settings: Settings,
+    server: Server,
     *,
     yes: bool,
     as_json: bool,
@@ -295,6 +294,9 @@ def _cancel_all(  # noqa: PLR0913 - what a command has found, and how it was ask
             raise Ended(INTERRUPTED, f"interrupted: {tally}; {_AGAIN}") from None
         except GateUnavailable as error:
             raise Ended(UNREACHABLE, f"{error}: {tally}; {_AGAIN}") from error
+        finally:
+            if tally.cancelled:
+                audited(settings, server, "parked cancel", count=tally.cancelled)
     if as_json:
         missing = {"not_parked": chosen.missing}
         terminal.print_json({"cancelled": tally.cancelled, "no_longer_parked": tally.left, **missing})

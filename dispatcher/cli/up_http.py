@@ -77,4 +77,4 @@ def opened(job: Job, *, wanted: bool) -> Iterator[Http]:
         yield Http(f"no: {error}", fault=f"HTTP is off: {detail}")
         return
     with listening:
-        yield Http(url_of(listening), Door(listening, guard))
+        yield Http(f"{url_of(listening)}: its page, in a browser, shows what happens", Door(listening, guard))

@@ -112,7 +112,7 @@ def on_arrival(leased: Leased, policy: Policy, *, can_edit: bool) -> Candidate |
         return Candidate(leased, terms)
     edits = plan.act is Act.WAIT and tally.is_editing
     shown = (tally.shown or 0) if plan.ends or edits else tally.shown
-    told = Told(Step.WAITED, counting, plan.wait_us, shown, edits=edits, ends=plan.ends)
+    told = Told(Step.WAITED, counting, plan.wait_us, shown, edits=edits, ends=plan.ends, ts=_ts_of(tally))
     slots = Slots.RELEASE if leased.held else Slots.KEEP  # it was admitted to say what need not be said now
     return Settlement(leased, policy.terms(leased), told, slots)
 
@@ -231,6 +231,7 @@ def _told(tally: Tally, counting: Counting, plan: Plan, receipt: Receipt, *, can
         receipt=None if is_edit else receipt,
         edits=can_edit and tally.telling is not Telling.NOTICE,
         ends=plan.ends,
+        ts=_ts_of(tally),
     )
 
 
@@ -238,7 +239,14 @@ def _failed(tally: Tally, counting: Counting, plan: Plan, code: str, detail: str
     """An edit that Slack refuses leaves its message as it is: what came later is told of by another one."""
     is_edit = plan.act is Act.EDIT
     shown = (tally.shown or 0) if is_edit else None
-    return Told(Step.FAILED, counting, counting.window_us, shown, ends=is_edit, code=code, detail=detail)
+    return Told(
+        Step.FAILED, counting, counting.window_us, shown, ends=is_edit, code=code, detail=detail, ts=_ts_of(tally)
+    )
+
+
+def _ts_of(tally: Tally) -> str | None:
+    """Of which message this tells, where repeats are counted in it."""
+    return tally.ts if tally.telling is Telling.REPEAT else None
 
 
 def _facts(leased: Leased, policy: Policy) -> tuple[Tally, Counting]:

@@ -16,7 +16,7 @@ from hashlib import blake2b
 from math import isfinite, isnan
 from typing import Any, Final, NoReturn
 
-from dispatcher.core.units import Lane, normal_channel, seconds_of
+from dispatcher.core.units import CATEGORY, Lane, normal_channel, seconds_of
 from dispatcher.errors import EventTooLarge, InvalidEvent
 from dispatcher.jsonio import encode
 
@@ -31,7 +31,9 @@ MAX_AGE: Final = 366 * 86_400
 MAX_CHANNEL: Final = 100
 MAX_THREAD: Final = 128
 MAX_KEY: Final = 256
-CATEGORY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}")
+TRACEPARENT: Final = "traceparent"
+"""The label that says to which trace an event belongs, in the form of W3C's Trace Context; log lines tell it."""
+
 
 _RQ_ID: Final = re.compile(r"[A-Za-z0-9_-]+")
 _UUID: Final = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")

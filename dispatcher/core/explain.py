@@ -243,7 +243,7 @@ def sentence_of(facts: Mapping[str, Any], now_us: int, at: Clock) -> str:
 def waits_for_room(room: Room, place: int, now_us: int, hindrance: str | None, at: Clock) -> str:
     """An event that waits in a category's line, at this place from 1; the hindrance keeps all events from going."""
     has = "have" if room.scope == "global" else "has"
-    said = f"Waits for room: {_scope(room.scope)} {has} used {room.use}; "
+    said = f"Waits for room: {scope_words(room.scope)} {has} used {room.use}; "
     said += "first in line" if place == 1 else f"number {place} in line"
     if hindrance is not None:
         return f"{said}; {hindrance}."
@@ -261,7 +261,7 @@ def deferred(scope: str, before: int, next_us: int | None, at: Clock) -> str:
 
     ``next_us`` is when the next may pass, None while that is decided.
     """
-    room = f"Waits for room: {_scope(scope)} had used up a limit"
+    room = f"Waits for room: {scope_words(scope)} had used up a limit"
     if scope.startswith(SILENCE_PREFIX):
         room = f"Waits: it was silenced (silence {scope.removeprefix(SILENCE_PREFIX)})"
     if scope.startswith("quiet:"):
@@ -437,7 +437,7 @@ def _fits(decision: Decision, at: Clock) -> str:
 
 @lru_cache(maxsize=1024)
 def _used_up(scope: str, limit: str) -> str:
-    return f"{_scope(scope)} had used {limit_words(limit)}"
+    return f"{scope_words(scope)} had used {limit_words(limit)}"
 
 
 def _parsed(limit: str) -> Limit | None:
@@ -447,7 +447,8 @@ def _parsed(limit: str) -> Limit | None:
         return None
 
 
-def _scope(scope: str) -> str:
+def scope_words(scope: str) -> str:
+    """``category errors``, ``host=db1 of category errors``, ``all events together``."""
     kind, _, name = scope.partition(":")
     if kind == "label":
         category, _, value = name.partition(":")

@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from dispatcher.core.event import CATEGORY, in_words
-from dispatcher.core.units import Lane
+from dispatcher.core.units import CATEGORY, Lane
 
 CATEGORY_NAME: Final = "category"
 PRIORITY_NAME: Final = "priority"
@@ -36,6 +35,8 @@ class InvalidMatcher(ValueError):
     """A text that is no ``matcher``; ``problem`` says in the words behind it what was expected."""
 
     def __init__(self, matcher: str, problem: str) -> None:
+        from dispatcher.core.event import in_words  # needed for this alone
+
         super().__init__(f"{in_words(matcher)}{problem}")
         self.matcher = matcher
         self.problem = problem

@@ -257,7 +257,8 @@ class Told:
     """What a digest message has done, of the tally that ``counting`` says. ``shown`` events are told of with it.
 
     ``wait_us`` is until it failed_scans again; if its message can be edited (``edits``), also when more are suppressed.
-    With ``ends`` the tally ends, or goes on with what came later.
+    With ``ends`` the tally ends, or goes on with what came later. ``ts`` is that of the message in which repeats are
+    counted.
     """
 
     step: Step
@@ -269,6 +270,7 @@ class Told:
     ends: bool = False
     code: str | None = None
     detail: str | None = None
+    ts: str | None = None
 
 
 class Prefiltered(NamedTuple):
@@ -317,7 +319,8 @@ class Settlement(NamedTuple):
     history scans that broke off, None where nothing is to be reconciled; ``resent`` posts made again.
     ``silenced`` says which silences match it, where one has suppressed it.
     ``template_fault``: what was wrong with the category's template, of which nothing depends. ``text`` is what was
-    posted, where that may be edited later; ``uneditable`` says that a message cannot be edited.
+    posted, where that may be edited later; ``counts_repeats`` says that repeats are counted in it, and ``uneditable``
+    that a message cannot be edited.
     """
 
     subject: Leased | Undecodable
@@ -338,6 +341,7 @@ class Settlement(NamedTuple):
     arrived: bool = False
     is_scan: bool = False
     text: str | None = None
+    counts_repeats: bool = False
     uneditable: bool = False
     silenced: Silenced | None = None
 

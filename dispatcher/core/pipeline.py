@@ -366,7 +366,7 @@ class Dispatcher:
         known: dict[tuple[int, str], Denied] = {}
         for place, (each, verdict) in suppressed.items():
             leased, counting = each.candidate.leased, each.counting
-            if is_repeat(verdict) and each.repeating is not None:
+            if is_repeat(verdict) and each.repeating is not None and place not in answer.uncounted:
                 digested.append(Suppressed(leased.name, leased.event.category, verdict, leased.seen_us))
                 continue
             if counting is None or is_repeat(verdict):
@@ -531,9 +531,7 @@ class ProducerEvents:
             return self.after_post(started, result)
         message = self._message(leased, terms.channel, started.thread_ts)
         settlement = self.after_post(started, self.sink.post(message, by_s=started.leaves_by_s))
-        is_kept = isinstance(settlement.outcome, Sent) and recovery.may_be_edited(leased.event, self.policy)
-        text = message.text if is_kept else None
-        return settlement._replace(template_fault=message.template_fault, text=text)
+        return self._kept(settlement, message.text)._replace(template_fault=message.template_fault)
 
     def after_post(self, started: Started, result: PostResult) -> Settlement:
         """The event was sent, becomes a dead letter, gets another attempt, or goes to its fallback."""
@@ -546,12 +544,19 @@ class ProducerEvents:
     def after_scan(self, settlement: Settlement) -> Settlement:
         """The same as for any event; a message that was found may be edited later."""
         match settlement:
-            case Settlement(Leased() as leased, Terms() as terms, Sent()) if recovery.may_be_edited(
-                leased.event, self.policy
-            ):
-                return settlement._replace(text=self._message(leased, terms.channel, None).text)
+            case Settlement(Leased() as leased, Terms() as terms, Sent()):
+                return self._kept(settlement, self._message(leased, terms.channel, None).text)
             case _:
                 return settlement
+
+    def _kept(self, settlement: Settlement, text: str) -> Settlement:
+        """The settlement with what is kept of a message that was posted: its text, if it may be edited later."""
+        leased = settlement.subject
+        if not isinstance(leased, Leased) or not isinstance(settlement.outcome, Sent):
+            return settlement
+        counts_repeats = recovery.counts_repeats(leased.event, self.policy)
+        is_kept = counts_repeats or recovery.is_kept(leased.event)
+        return settlement._replace(text=text if is_kept else None, counts_repeats=counts_repeats)
 
     def _message(self, leased: Leased, channel: str, thread_ts: str | None) -> Message:
         style = self.policy.rule(leased.event.category).style

@@ -12,16 +12,16 @@ from enum import StrEnum
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, Protocol, Self, TypeAlias
 
-from dispatcher.core.event import Event
 from dispatcher.core.limits import DEFAULT_BOUNDS, US, Bounds, Demand, FirstOf, Limit, Reason, Scope, longest_of
-from dispatcher.core.matchers import Matchers
-from dispatcher.core.once import Once
 from dispatcher.core.quiet import QUIET_PREFIX, Quiet, QuietHours
 from dispatcher.core.tally import PATIENCE_US, Counting, Telling, counting_of
 
 if TYPE_CHECKING:
+    from dispatcher.core.event import Event
     from dispatcher.core.hooks import Hook
     from dispatcher.core.leased_event import Fallback, Leased, Terms
+    from dispatcher.core.matchers import Matchers
+    from dispatcher.core.once import Once
     from dispatcher.core.posts import Identity
 
 VARIABLES: Final = ("category", "text", "id", "labels", "priority", "created_at", "channel")

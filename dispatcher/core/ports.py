@@ -52,7 +52,8 @@ class Admitting:
     Those that were refused and drop have ended, but for those in ``buffered``: each was parked for so many
     microseconds, as the only one of its category. ``joined`` are such events of before that a second one has ended.
     ``shadowed``: by place, the shadow limits that would have refused one that was admitted. Those in ``over`` were not
-    asked for, since a recovery came before them; those that may end as repeats have ended.
+    asked for, since a recovery came before them; those that may end as repeats have ended. Those in ``uncounted`` are
+    repeats that were dropped, since no message counts them.
     """
 
     verdicts: list[Verdict]
@@ -62,6 +63,7 @@ class Admitting:
     buffered: Mapping[int, int] = field(default_factory=dict)
     joined: Sequence[Suppressed] = ()
     over: frozenset[int] = frozenset()
+    uncounted: frozenset[int] = frozenset()
 
 
 class Overtaken(Exception):

@@ -12,10 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, tzinfo
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from dispatcher.core.matchers import Matcher, Matchers
 from dispatcher.core.units import US
+
+if TYPE_CHECKING:
+    from dispatcher.core.matchers import Matcher, Matchers
 
 QUIET_PREFIX: Final = "quiet:"
 """What begins the scopes for which lines wait in quiet hours, these lines, and the tallies of what is digested."""
@@ -79,6 +81,12 @@ class Hush(NamedTuple):
         return QUIET_PREFIX + self.name
 
 
+def _each_by_itself(unless: Sequence[Matcher]) -> tuple[Matchers, ...]:
+    from dispatcher.core.matchers import Matchers  # few quiet hours have exceptions
+
+    return tuple(Matchers((each,)) for each in unless)
+
+
 @dataclass(frozen=True, slots=True)
 class Quiet:
     """Quiet hours by their name: ``times`` of the wall clock in ``zone``, on the ``days`` (0 is Monday) they begin on.
@@ -100,7 +108,7 @@ class Quiet:
     def __post_init__(self) -> None:
         minutes = {minute for times in self.times for minute in times} | {MINUTES_OF_DAY}
         object.__setattr__(self, "_marks", tuple(sorted(minute * _MINUTE_S for minute in minutes if minute)))
-        object.__setattr__(self, "_exempt", tuple(Matchers((each,)) for each in self.unless))
+        object.__setattr__(self, "_exempt", _each_by_itself(self.unless) if self.unless else ())
 
     def is_for(self, category: str) -> bool:
         """Whether they hold for events of the category."""

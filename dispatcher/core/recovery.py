@@ -52,10 +52,10 @@ def is_kept(event: Event) -> bool:
     return event.dedup_key is not None and not event.is_resolved
 
 
-def may_be_edited(event: Event, policy: Policy) -> bool:
-    """As ``is_kept``, or because repeats are counted in its message."""
+def counts_repeats(event: Event, policy: Policy) -> bool:
+    """Whether repeats are counted in its message."""
     once = policy.rule(event.category).once
-    return is_kept(event) or (once is not None and once.then is Then.EDIT)
+    return once is not None and once.then is Then.EDIT
 
 
 def repeats_counted(candidate: Candidate, policy: Policy) -> Counting | None:
@@ -63,7 +63,7 @@ def repeats_counted(candidate: Candidate, policy: Policy) -> Counting | None:
     leased, terms = candidate
     once = policy.rule(leased.event.category).once
     (first, *_) = all_scopes(terms.scopes) or (None,)
-    if once is None or once.then is not Then.EDIT or first is None or not is_once(first):
+    if once is None or not counts_repeats(leased.event, policy) or first is None or not is_once(first):
         return None
     return repeats_of(tally_id(leased.event.category, first.name), leased.event.category, once.per_us, first.name)
 
@@ -96,11 +96,9 @@ def recovery_of(candidate: Candidate, policy: Policy, *, edits: bool) -> Recover
     """What has to be found out about the failure."""
     event = candidate.leased.event
     rule = policy.rule(event.category)
-    once: tuple[str, ...] = ()
-    if rule.once is not None:
-        own = rule.once.name(event.category, event)
-        once = tuple({scope_of_key(event), *([] if own is None else [own])})
-    return Recovery(candidate, rule.resolved_while_waiting is WhileWaiting.DROP, edits, once)
+    own = None if rule.once is None else rule.once.name(event.category, event)
+    once = {scope_of_key(event), *([] if own is None else [own])}
+    return Recovery(candidate, rule.resolved_while_waiting is WhileWaiting.DROP, edits, tuple(once))
 
 
 def asks(leased: Leased) -> bool:

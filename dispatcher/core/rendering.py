@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from dispatcher.core.event import MAX_BLOCKS, Event
 from dispatcher.core.limits import US
 from dispatcher.core.policy import PLAIN, Marked, Style, Template, TemplateFailed
 
 if TYPE_CHECKING:
+    from dispatcher.core.event import Event
     from dispatcher.core.leased_event import Gone
     from dispatcher.core.posts import Message
 
@@ -57,7 +57,8 @@ def message_for(  # noqa: PLR0913 - the event, where it goes, and by name what e
             text = _templated(style.template, event, event_id, channel, text, seen_us)
         except TemplateFailed as error:
             fault = str(error)
-    from dispatcher.core.posts import Message  # who only shows text posts nothing
+    from dispatcher.core.event import MAX_BLOCKS  # who only shows text knows neither events nor messages
+    from dispatcher.core.posts import Message
 
     if gone is None:
         return Message(event_id, channel, text, blocks, event.thread_ts or thread_ts, style.identity, fault)

@@ -1,7 +1,7 @@
 """Reports of silences: one line at the end of a silence, about what it has suppressed. Only ``deliver`` does I/O.
 
 A report is a message of the dispatcher's own. It asks for room in the global limits alone, and keeps its channel's
-pace. It is never a dead letter.
+pace. If the channel is gone, it goes to the fallback of ``defaults``. It is never a dead letter.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dispatcher.core.outcomes import DeadLettered, Reported, Sent, Settlement, S
 from dispatcher.core.policy import Backoff, Policy
 from dispatcher.core.ports import Asking, Sink
 from dispatcher.core.posts import Message, PostResult, Receipt, Rejected, Retryable
-from dispatcher.core.rendering import cut, escape, without_controls
+from dispatcher.core.rendering import cut, escape, gone_line, without_controls
 from dispatcher.core.silences import PATIENCE_US, Ended, Silences
 
 AGAIN_US: Final = 3_600 * US
@@ -71,18 +71,24 @@ class SilenceReports:
     def deliver(self, started: Started) -> Settlement:
         """Post it."""
         leased, terms = started.candidate
-        message = Message(leased.name, terms.channel, text_of(_of(leased)))
+        text = text_of(_of(leased))
+        if leased.gone is not None:
+            text = cut(f"{gone_line(leased.gone)}\n{text}")
+        message = Message(leased.name, terms.channel, text)
         return self.after_post(started, self.sink.post(message, by_s=started.leaves_by_s))
 
     def after_post(self, started: Started, result: PostResult) -> Settlement:
-        """It was posted, or tries again; where Slack takes no message, or after a day, nobody is told."""
+        """It was posted, tries again or goes to the fallback; if Slack takes none, after a day nobody is told."""
         leased, terms = started.candidate
+        fallback = self.policy.fallback(leased, terms.channel)
         match result:
             case Receipt():
                 told = Reported(result)
                 return Settlement(
                     leased, terms, told, Slots.KEEP, replied=True, arrived=True, resume=True, reached=True
                 )
+            case Rejected(code) if code in transitions.GONE and fallback is not None:
+                return transitions.after_post(started, result, self.backoff, self.grace_us, fallback)
             case Rejected(code, detail):
                 told = _failed(_of(leased), code, detail)
                 return Settlement(leased, terms, told, Slots.RELEASE, replied=True, arrived=True, reached=True)

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from dispatcher.core.event import Event
 from dispatcher.core.matchers import CATEGORY_NAME, Matcher, Matchers, parse_matchers
 from dispatcher.core.units import DAY_US, US, format_duration
 from dispatcher.jsonio import decode
+
+if TYPE_CHECKING:
+    from dispatcher.core.event import Event
 
 MOST: Final = 200
 """Silences that there may be at once, in force or still to begin."""

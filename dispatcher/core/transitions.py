@@ -36,6 +36,9 @@ MAX_DEATHS: Final = 3
 GONE: Final = frozenset({"channel_not_found", "is_archived"})
 """Slack's answers where a channel is gone or archived: the event goes to its category's fallback."""
 
+UNKNOWN_CATEGORY: Final = "unknown_category"
+"""The code of a dead letter whose category the limits do not accept."""
+
 MAX_ATTEMPTS: Final = 8
 """Posts tried for one event before it becomes a dead letter ``exhausted`` (or ``ambiguous``)."""
 
@@ -85,7 +88,7 @@ def refused_unseen(candidate: Candidate, policy: Policy, now_us: int) -> Settlem
         return Settlement(leased, terms, _tried_out(leased), slots, attempt=leased.attempt, unknown=leased.unknown)
     if policy.reject_unknown and not terms.configured and not leased.held:
         detail = f"category {leased.event.category} is not in the limits file, and unknown_categories is reject"
-        return Settlement(leased, terms, DeadLettered(Reason.REJECTED, detail, "unknown_category"), slots)
+        return Settlement(leased, terms, DeadLettered(Reason.REJECTED, detail, UNKNOWN_CATEGORY), slots)
     return None
 
 

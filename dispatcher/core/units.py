@@ -15,6 +15,7 @@ _DURATION: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)(ms|s|m|h|d)")
 _SECONDS: Final = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,9})?")
 
 
+CATEGORY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}")
 CHANNEL_NAME: Final = re.compile(r"[^\s#@<>&,]{1,80}")
 CHANNEL_ID: Final = re.compile(r"[CGDUW][A-Z0-9]{5,}")
 """Slack's id of a channel, a group, a conversation or a person."""

@@ -16,7 +16,7 @@ import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
 from dispatcher.core import explain
-from dispatcher.core.event import Event
+from dispatcher.core.event import TRACEPARENT, Event
 from dispatcher.core.explain import Clock, clock_of, sentence_of
 from dispatcher.core.leased_event import Leased, Undecodable, Waiting
 from dispatcher.core.limits import US, Denied, Reason
@@ -250,8 +250,8 @@ class EventLog:
                     self.say(line[0], **line[1])
                 continue
             entry = {**subject_facts(settlement.subject), **facts_of(settlement)}
-            if self._most_text and isinstance(settlement.subject, Leased):
-                entry["text"] = self._text(settlement.subject.event)
+            if isinstance(settlement.subject, Leased):
+                self._add_own(entry, settlement.subject.event)
             if isinstance(settlement.outcome, Parked):
                 parked.append(entry)
             else:
@@ -278,9 +278,8 @@ class EventLog:
         entries = self._suppressed(
             "dropped", ((each.name, each.event.category, denied, each.seen_us) for each, denied in events)
         )
-        if self._most_text:
-            for entry, (leased, _) in zip(entries, events, strict=True):
-                entry["text"] = self._text(leased.event)
+        for entry, (leased, _) in zip(entries, events, strict=True):
+            self._add_own(entry, leased.event)
         self._write_all("event.settled", entries)
 
     def prefiltered(self, groups: Sequence[Prefiltered]) -> None:
@@ -312,9 +311,8 @@ class EventLog:
         own = [each for each in events if each.candidate.leased.is_digest_message]
         others = [each for each in events if each not in own]
         entries = [waiting_facts(each) for each in others]
-        if self._most_text:
-            for entry, each in zip(entries, others, strict=True):
-                entry["text"] = self._text(each.candidate.leased.event)
+        for entry, each in zip(entries, others, strict=True):
+            self._add_own(entry, each.candidate.leased.event)
         self._write_all("event.parked", entries)
         for each in own:
             leased, reason = each.candidate.leased, each.reason.value
@@ -353,6 +351,13 @@ class EventLog:
     def failed(self, error: Exception) -> None:
         """A defect of ours, with its traceback."""
         self._log.error("worker.failed", exc_info=error)
+
+    def _add_own(self, entry: dict[str, object], event: Event) -> None:
+        """Add what the event itself says: its trace, and its text where that is asked for."""
+        if TRACEPARENT in event.labels:
+            entry[TRACEPARENT] = event.labels[TRACEPARENT]
+        if self._most_text:
+            entry["text"] = self._text(event)
 
     def _text(self, event: Event) -> str:
         """The beginning of what an event says. Secrets go first: a cut could leave a part of one."""

@@ -12,8 +12,9 @@ EXPECTED: Final = "sentinel://HOST:PORT,HOST:PORT/SERVICE/DB"
 
 _PORT: Final = 26_379
 _HIGHEST_PORT: Final = 65_535
-_HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:@]+)(?::([0-9]{1,5}))?")
-_PLACE: Final = re.compile(r"/([A-Za-z0-9._%-]{1,200})(?:/([0-9]{1,6}))?/?")
+# Compiled where they are needed: few servers have such an address, and each start would pay for it.
+_HOST: Final = r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:@]+)(?::([0-9]{1,5}))?"
+_PLACE: Final = r"/([A-Za-z0-9._%-]{1,200})(?:/([0-9]{1,6}))?/?"
 _OF_SENTINELS: Final = {"sentinel_username": "username", "sentinel_password": "password"}
 _OF_TLS: Final = frozenset({"ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs"})
 _YES: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
@@ -43,7 +44,7 @@ class SentinelAddress:
         rest, _, query = url.removeprefix(SENTINEL).partition("?")
         credentials, _, rest = rest.rpartition("@")
         hosts, slash, place = rest.partition("/")
-        match = _PLACE.fullmatch(slash + place)
+        match = re.fullmatch(_PLACE, slash + place)
         if match is None:
             raise ValueError(
                 f"expected {EXPECTED}: after the hosts the name that the Sentinels know the service by, and the number "
@@ -61,7 +62,7 @@ class SentinelAddress:
 
 
 def _host(text: str) -> tuple[str, int]:
-    match = _HOST.fullmatch(text)
+    match = re.fullmatch(_HOST, text)
     port = int((match and match[2]) or _PORT)
     if match is None or not 1 <= port <= _HIGHEST_PORT:
         raise ValueError("expected hosts parted by commas, each with a port from 1 to 65535 where one is named")

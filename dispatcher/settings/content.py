@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from dispatcher.core.limits import DEFAULT_BOUNDS, Bounds, Limit, format_duration
-from dispatcher.core.once import BY_KEY, Once, Then
 from dispatcher.core.policy import (
     DEFAULT_DIGEST_DELAY_US,
     DEFAULT_MAX_PARKED,
@@ -29,6 +28,7 @@ from dispatcher.settings.hook_presets import PRESETS
 
 if TYPE_CHECKING:
     from dispatcher.core.hooks import Hook
+    from dispatcher.core.once import Once
     from dispatcher.core.posts import Identity
 
 ICONS: Final = frozenset({"icon_emoji", "icon_url"})
@@ -213,6 +213,8 @@ def _once(keys: Mapping[str, Any] | None) -> Once | None:
     if keys is None:
         return None
     _refuse_others(keys, ("by", "per", "then"))
+    from dispatcher.core.once import BY_KEY, Once, Then  # few files have `once`
+
     by, then = read.read_by(keys.get("by", BY_KEY)), read.read_then(keys.get("then", Then.DROP))
     return Once(by, read.read_span_us(keys["per"]), then)
 

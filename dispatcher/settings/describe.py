@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, assert_never
 
 from dispatcher.core.hooks import Hook, Verify
@@ -181,9 +181,28 @@ def _channels(policy: Policy) -> Iterator[tuple[str, str]]:
 
 
 def beside_limits(policy: Policy, now_us: int) -> list[str]:
-    """The sentences about routes and quiet hours, which a table of the limits has no place for."""
-    said = [sentence for about, sentence in rules(policy).items() if ", route " in about or about.startswith("quiet ")]
-    return [*said, *next_quiet_sentences(policy, now_us)]
+    """The sentences about repeats, routes, fallbacks and quiet hours, which a table of the limits has no place for."""
+    named = dict(policy.categories)
+    if not policy.reject_unknown:
+        named[_any_other(policy)] = policy.defaults
+    said = rules(policy)
+    return [
+        *(f"{name}: {sentence}." for name, rule in named.items() for sentence in _repeats(rule)),
+        *(sentence for about, sentence in said.items() if ", route " in about),
+        *_fallbacks(named),
+        *(sentence for about, sentence in said.items() if about.startswith("quiet ")),
+        *next_quiet_sentences(policy, now_us),
+    ]
+
+
+def _fallbacks(named: Mapping[str, CategoryRule]) -> Iterator[str]:
+    """Where events are posted whose channel is gone, a sentence for each such place."""
+    places: dict[str, list[str]] = {}
+    for name, rule in named.items():
+        if rule.fallback is not None:
+            places.setdefault(rule.fallback, []).append(name if " " not in name else name.lower())
+    for fallback, names in places.items():
+        yield f"If the channel of an event of {_listed(names)} is gone or archived, it is posted to {fallback}."
 
 
 def next_quiet(policy: Policy, now_us: int) -> dict[str, Span]:

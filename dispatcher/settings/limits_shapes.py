@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from dispatcher.core.event import CATEGORY
 from dispatcher.core.hooks import Preset, Verify
 from dispatcher.core.limits import MAX_LIMIT
 from dispatcher.core.matchers import MAX_MATCHERS
 from dispatcher.core.once import BY_KEY, BY_TEXT, Then
 from dispatcher.core.policy import OnAmbiguous, OnLimit, OnResolved, WhileWaiting
 from dispatcher.core.quiet import WEEK, QuietThen
+from dispatcher.core.units import CATEGORY
 from dispatcher.settings.limits_values import (
     ACCEPT,
     CHANNEL,

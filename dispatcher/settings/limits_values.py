@@ -12,17 +12,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from dispatcher.core.event import CATEGORY
-from dispatcher.core.hooks import Preset, Verify
 from dispatcher.core.limits import MAX_LIMIT, MAX_WINDOW_US, Kind, Limit, format_duration, parse_duration
-from dispatcher.core.matchers import InvalidMatcher, Matcher, Matchers, parse_matcher, parse_matchers
-from dispatcher.core.once import BY_KEY, BY_TEXT, By, Then
 from dispatcher.core.policy import OnAmbiguous, OnLimit, OnResolved, WhileWaiting
 from dispatcher.core.quiet import MINUTES_OF_DAY, WEEK, QuietThen, Times
+from dispatcher.core.units import CATEGORY
 from dispatcher.settings.redaction import looks_secret, shown
 
 if TYPE_CHECKING:
     from pydantic_core import PydanticCustomError
+
+    from dispatcher.core.hooks import Preset, Verify
+    from dispatcher.core.matchers import Matcher, Matchers
+    from dispatcher.core.once import By, Then
 
 Word = TypeVar("Word", bound=StrEnum)
 
@@ -184,6 +185,8 @@ def written_fallback(channel: str | None) -> str:
 
 def read_match(value: object) -> Matchers:
     """Matchers as one text, parted by blanks, or as a list with one in each."""
+    from dispatcher.core.matchers import InvalidMatcher, parse_matcher, parse_matchers  # few files have routes
+
     if isinstance(value, list) and value:
         for item, text in enumerate(value):
             if not isinstance(text, str):
@@ -222,11 +225,15 @@ def read_category(value: str) -> str:
 
 def read_verify(value: object) -> Verify:
     """How a webhook is verified."""
+    from dispatcher.core.hooks import Verify  # few files have hooks
+
     return _word(value, Verify)
 
 
 def read_preset(value: object) -> Preset:
     """A hook as it comes."""
+    from dispatcher.core.hooks import Preset
+
     return _word(value, Preset)
 
 
@@ -242,6 +249,8 @@ def read_on_ambiguous(value: object) -> OnAmbiguous:
 
 def read_by(value: object) -> By:
     """What says that two events are about the same thing."""
+    from dispatcher.core.once import BY_KEY, BY_TEXT  # few files have `once`
+
     if value in (BY_KEY, BY_TEXT):
         return str(value)
     if not isinstance(value, list):
@@ -263,6 +272,8 @@ def written_by(by: By) -> str | list[str]:
 
 def read_then(value: object) -> Then:
     """What becomes of a repeat."""
+    from dispatcher.core.once import Then
+
     return _word(value, Then)
 
 
@@ -429,6 +440,8 @@ def read_unless(value: object) -> tuple[Matcher, ...]:
 
 
 def _unless(name: str, text: object) -> Matcher:
+    from dispatcher.core.matchers import InvalidMatcher, parse_matcher  # few files have quiet hours
+
     if not isinstance(text, str):
         raise fault(", expected a value as text; write numbers in quotes", item=name)
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from dispatcher.core.event import CATEGORY
+from dispatcher.core.units import CATEGORY
 from dispatcher.errors import DispatcherError
 from dispatcher.settings.yaml_reader import read_yaml
 from dispatcher.settings.yaml_tree import Path, Tree

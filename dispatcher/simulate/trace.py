@@ -15,8 +15,8 @@ from difflib import get_close_matches
 from math import isfinite
 from typing import Any, BinaryIO, Final
 
-from dispatcher.core.event import CATEGORY, Event
-from dispatcher.core.units import US
+from dispatcher.core.event import Event
+from dispatcher.core.units import CATEGORY, US
 from dispatcher.errors import DispatcherError, InvalidEvent
 from dispatcher.jsonio import NotPlain, decode
 from dispatcher.simulate.arrivals import PLAIN, Arrival, Arrivals, Details, details_of

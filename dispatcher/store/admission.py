@@ -261,6 +261,7 @@ class Admission:
             {n - 1: wait_us for n, wait_us in facts.get("buffered", ())},
             [read_joined(*row) for row in facts.get("joined", ())],
             frozenset(n - 1 for n in facts.get("over", ())),
+            frozenset(n - 1 for n in facts.get("uncounted", ())),
         )
 
     def _note_refused(self, asking: Sequence[Asking], verdicts: Sequence[Verdict]) -> None:
@@ -285,6 +286,12 @@ class Admission:
         if self._prefilter is not None and is_marked and asking.repeats and asking.repeating is None:
             window_us = verdict.limit.window_us
             self._prefilter.add_repeats(leased.event.category, window_us, configured=terms.configured)
+
+
+def _asks_once(candidate: Candidate) -> bool:
+    """Whether the event asks whether it is a repeat; one that was admitted before then has to find its own slot."""
+    first = next(iter(candidate.terms.scopes), None)
+    return isinstance(first, Scope) and is_once(first)
 
 
 def _shadows(candidate: Candidate) -> tuple[Scope, ...]:
@@ -340,7 +347,7 @@ class Ends:
             "kinds": self._rows,
             "told": [told_of(scope, named.get(scope.name)) for scope in call.scopes],
         }
-        if any(self._other_of):
+        if any(self._other_of) or any(_asks_once(each.candidate) for each in self._asking):
             facts["others"] = self._other_of
         if about := self._about():
             facts |= {"about": about, "subject": keys.subject_prefix}
@@ -362,6 +369,8 @@ class Ends:
                 for (place, _), leased in zip(counted, leased_at, strict=True)
                 if leased.name != leased.id
             },
+            "subject": keys.subject_prefix,
+            "tally": keys.tally_prefix,
             "scope": keys.scope_prefix,
             "waits": keys.waits_prefix,
         }
@@ -393,8 +402,7 @@ class Ends:
 
     def _other(self, asking: Asking) -> int:
         leased, terms = asking.candidate
-        has_once = terms.scopes and isinstance(first := terms.scopes[0], Scope) and is_once(first)
-        if not has_once and leased.event.dedup_key is None:
+        if not _asks_once(asking.candidate) and leased.event.dedup_key is None:
             return 0
         category, named, remember = leased.event.category, leased.counted or "", is_remembered(leased.event, leased.id)
         tally = 0 if asking.repeating is None else self._tally(asking.repeating)

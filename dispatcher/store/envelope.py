@@ -11,9 +11,10 @@ import zlib
 from dataclasses import replace
 from typing import Any, Final
 
-from dispatcher.core.event import CATEGORY, MAX_EVENT_BYTES, Event, job_id_for
+from dispatcher.core.event import MAX_EVENT_BYTES, Event, job_id_for
 from dispatcher.core.leased_event import Leased, Undecodable, is_digest_message
 from dispatcher.core.limits import Reason
+from dispatcher.core.units import CATEGORY
 from dispatcher.errors import InvalidEvent
 from dispatcher.jsonio import NotPlain, decode, decode_answer
 from dispatcher.store.enqueue import FUNCTION, HEAD, TAIL

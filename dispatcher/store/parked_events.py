@@ -18,6 +18,7 @@ from dispatcher.core.rendering import has_words
 from dispatcher.server.connection import Client, JsonScript, translate_outages
 from dispatcher.server.keys import Keys
 from dispatcher.server.scripts import script_keys
+from dispatcher.store.counts import Counts
 from dispatcher.store.enqueue import shown_of
 from dispatcher.store.envelope import read
 from dispatcher.store.explanations import Explanations, Found
@@ -102,9 +103,11 @@ class ParkedEvents:
         self._of_category = JsonScript(client, "of_category")
 
     def count(self) -> int:
-        """How many there are."""
+        """How many there are, without the dispatcher's own messages."""
         with translate_outages():
-            return int(self._client.zcard(self._keys.parked))
+            totals: Any = self._client.hgetall(self._keys.totals)
+        counts = Counts({name.decode(): int(number) for name, number in totals.items()})
+        return sum(number for category, number in counts.by_category("parked").items() if category)
 
     def now_us(self) -> int:
         """The instant, by the clock that all others are told by."""

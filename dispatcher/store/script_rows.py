@@ -287,9 +287,12 @@ def _repeats(settlement: Settlement, leased: Leased, terms: Terms, table: Table)
         "key": table.tally_key(counting),
         "window_us": first.limits[0].window_us,
     }
-    if isinstance(outcome, Sent) and outcome.receipt.ts is not None and settlement.text is not None:
-        text = cut(settlement.text, MAX_KEPT_TEXT)
-        facts["message"] = {"channel": outcome.receipt.channel, "ts": outcome.receipt.ts, "text": text}
+    if isinstance(outcome, Sent) and outcome.receipt.ts is not None and settlement.counts_repeats:
+        text = cut(settlement.text or "", MAX_KEPT_TEXT)
+        receipt = outcome.receipt
+        facts["message"] = {"channel": receipt.channel, "ts": receipt.ts, "text": text, "event": leased.id}
+        if (subject := subject_of(leased)) is not None:
+            facts["message"] |= {"subject": subject.name, "name": leased.name}
     return {"repeats": facts}
 
 
@@ -396,6 +399,8 @@ def _told(told: Told, table: Table) -> dict[str, Any]:
     facts |= {name: True for name in ("edits", "ends") if getattr(told, name)}
     if told.step is Step.FAILED:
         facts["failed"] = True
+    if told.ts is not None:
+        facts["ts"] = told.ts
     if told.receipt is not None:
         window_us = max(counting.window_us, counting.delay_us)
         is_fixed = counting.fixed and window_us == counting.window_us

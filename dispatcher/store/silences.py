@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from dispatcher.core.explain import Decision
 from dispatcher.core.matchers import Matchers, parse_matchers
 from dispatcher.core.silences import LAST_START_US, LONGEST_US, MOST, Silence, muted_by, named_categories, read_silences
 from dispatcher.core.units import Lane, format_duration
@@ -19,6 +20,9 @@ from dispatcher.store.decisions import Decisions
 MATCHES_EVERYTHING: Final = "it would match everything, expected at least one matcher that some event does not match"
 _TOO_LONG: Final = f"it would last too long, expected at most {format_duration(LONGEST_US)}"
 _TOO_LATE: Final = "it would begin too late, expected a start before the year 2100"
+_NEWEST: Final = 10
+"""Decisions that a preview shows of those that match."""
+
 _LOOKS: Final = 500
 """Decisions that are looked at before it is asked whether that goes on."""
 
@@ -155,12 +159,16 @@ class Silencing:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """How many of the newest decisions matchers match, by priority; ``since_us``: all since then were looked at."""
+    """How many of the newest decisions matchers match, by priority; ``since_us``: all since then were looked at.
+
+    ``newest`` are some of those that match, the newest first.
+    """
 
     matched: int
     of: int
     since_us: int | None
     priorities: Mapping[str, int]
+    newest: Sequence[Decision] = ()
 
 
 def preview(matchers: Matchers, decisions: Decisions, goes_on: Callable[[], bool] = lambda: True) -> Preview:
@@ -171,6 +179,7 @@ def preview(matchers: Matchers, decisions: Decisions, goes_on: Callable[[], bool
     """
     of, since_us = 0, decisions.kept_since_us()
     priorities: Counter[str] = Counter()
+    newest: list[Decision] = []
     for decision in decisions.newest():
         if of % _LOOKS == 0 and not goes_on():
             since_us = decision.at_us
@@ -181,7 +190,9 @@ def preview(matchers: Matchers, decisions: Decisions, goes_on: Callable[[], bool
         priority = decision.priority or Lane.NORMAL.value
         if matchers.matches(decision.category, priority, decision.labels):
             priorities[priority] += 1
-    return Preview(priorities.total(), of, since_us, dict(sorted(priorities.items())))
+            if len(newest) < _NEWEST:
+                newest.append(decision)
+    return Preview(priorities.total(), of, since_us, dict(sorted(priorities.items())), newest)
 
 
 def _text(value: bytes | str) -> str:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dispatcher.core.limits import Lane
-from dispatcher.core.silences import NOTHING_SILENCED, Silences, read_silences
 from dispatcher.jsonio import decode, decode_answer
 from dispatcher.server.connection import Client, JsonScript, translate_outages
 from dispatcher.server.keys import Keys
 from dispatcher.store.counts import OUTCOMES, Counts, read_minutes, read_totals
 from dispatcher.store.rq_keys import QueueKeys
+
+if TYPE_CHECKING:
+    from dispatcher.core.silences import Silence
 
 _HELD_FROM: Final = 2**52
 """The score of a held slot is this plus its deadline (lua/include/slots.lua)."""
@@ -100,7 +102,7 @@ class Snapshot:
     pause: Pause | None
     next_timer_us: int | None = None
     paused: Mapping[str, PausedByHand] = field(default_factory=dict)
-    silences: Silences = NOTHING_SILENCED
+    silences: Mapping[str, str] = field(default_factory=dict)
     suppressed: dict[str, int] = field(default_factory=dict)
     tallies: dict[str, TallyStatus] = field(default_factory=dict)
     has_all_lines: bool = True
@@ -112,6 +114,15 @@ class Snapshot:
     parked_with_digests: int = 0
     scheduled: int = 0
     next_scheduled_us: int | None = None
+
+    @property
+    def silences_in_force(self) -> Sequence[Silence]:
+        """Those of the rows ``silences`` that have begun and not ended, the one that ends last first."""
+        if not self.silences:
+            return ()
+        from dispatcher.core.silences import read_silences  # most namespaces have none
+
+        return read_silences(self.silences).in_force(self.now_us)
 
     @property
     def in_flight(self) -> int:
@@ -342,7 +353,7 @@ def _snapshot(facts: dict[str, Any], totals: dict[str, int]) -> Snapshot:
         cooldowns={channel: int(until) for channel, until in facts["cooldowns"].items()},
         pause=read_pause(facts["pause"]),
         paused={name: read_by_hand(row) for name, row in facts["paused"].items()},
-        silences=read_silences(facts["silences"]),
+        silences=facts["silences"],
         suppressed=facts["suppressed"],
         scheduled=facts["scheduled"],
         next_scheduled_us=int(facts["next_scheduled"]) if facts["next_scheduled"] else None,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from http import HTTPStatus
+from types import UnionType
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -63,7 +64,7 @@ class Alerts:
             fault = {"index": 0, "pointer": error.pointer, "detail": str(error)}
             raise Problem(status, f"the body is no notification: {error}", errors=[fault]) from error
         events = await self._ingest.valid(notification.payloads, request)
-        progress = await self._ingest.enqueue(events, fold=notification.fold)
+        progress = await self._ingest.enqueue(events, request, fold=notification.fold)
         return JSONResponse({"enqueued": progress.enqueued, "duplicate": progress.duplicate})
 
 
@@ -74,63 +75,61 @@ def read_notification(value: object, category: str | None, each: str) -> Notific
     alerts = _field(value, "alerts", list, "a list of alerts")
     if not alerts or not all(isinstance(alert, Mapping) for alert in alerts):
         raise InvalidEvent("alerts is not a list of objects, expected one alert or more", pointer="/alerts")
+    left_out = _field(value, "truncatedAlerts", int | None, "how many alerts are left out") or 0
     common = _texts(value, "commonLabels") | _texts(value, "groupLabels")
-    named = category or common.get("dispatcher_category") or _cleaned(str(value.get("receiver", "")))
+    named = category or _cleaned(common.get("dispatcher_category") or str(value.get("receiver", "")))
     if each == "alert":
         payloads = [
-            _event(named, [alert], _texts(alert, "labels"), value, _about(alert.get("fingerprint"), [alert]))
+            _event(named, own, _about(alert.get("fingerprint"), [alert]), _lines([alert], own, value))
             for alert in alerts
+            for own in (_texts(alert, "labels"),)
         ]
     else:
-        payloads = [_event(named, alerts, common, value, _about(value.get("groupKey"), alerts))]
+        about = _about(value.get("groupKey"), alerts, left_out)
+        payloads = [_event(named, common, about, _lines(alerts, common, value, left_out))]
     return Notification(payloads, _fold(value, alerts, f"{named} {each}"))
 
 
-def _about(key: object, alerts: Sequence[Any]) -> dict[str, str]:
-    """What a group, or an alert, is about, and whether that is over.
+def _about(key: object, alerts: Sequence[Any], left_out: int = 0) -> dict[str, str]:
+    """What a group, or an alert, is about, and whether that is over: not as long as one that is left out may fire.
 
     As a repeat only a notification counts whose firing alerts are the same: one that others have joined is news.
     """
     if not isinstance(key, str) or not key:
         return {}
     firing = sorted(str(alert.get("fingerprint", "")) for alert in alerts if not _is_resolved(alert))
-    if not firing:
+    if not firing and not left_out:
         return {"dedup_key": _short(key), "status": "resolved"}
     return {"dedup_key": _short(key), "once_key": _short(json.dumps([key, firing]))}
 
 
 def _short(key: str) -> str:
     """A key that an event may have: itself, or a digest."""
-    return key if len(key.encode()) <= MAX_KEY else blake2b(key.encode(), digest_size=16).hexdigest()
+    content = key.encode("utf-8", "surrogatepass")
+    return key if len(content) <= MAX_KEY else blake2b(content, digest_size=16).hexdigest()
 
 
-def _event(
-    category: str,
-    alerts: Sequence[Any],
-    labels: dict[str, str],
-    notification: Mapping[str, Any],
-    about: Mapping[str, str],
-) -> dict[str, Any]:
+def _event(category: str, labels: dict[str, str], about: Mapping[str, str], lines: Iterable[str]) -> dict[str, Any]:
     kept = dict(sorted(labels.items())[:MAX_LABELS])
     priority = _PRIORITIES.get(labels.get("severity", "").lower(), "normal")
-    text = "\n".join(_lines(alerts, labels, notification))
-    return {"category": category, "text": text, "labels": kept, "priority": priority, **about}
+    return {"category": category, "text": "\n".join(lines), "labels": kept, "priority": priority, **about}
 
 
-def _lines(alerts: Sequence[Any], shared: Mapping[str, str], notification: Mapping[str, Any]) -> Iterator[str]:
+def _lines(
+    alerts: Sequence[Any], shared: Mapping[str, str], notification: Mapping[str, Any], left_out: int = 0
+) -> Iterator[str]:
     firing = [alert for alert in alerts if not _is_resolved(alert)]
     state = f"FIRING {len(firing)}" if firing else "RESOLVED"
     head = _texts(notification, "commonAnnotations")
     title = head.get("summary") or head.get("description") or shared.get("alertname") or _named(shared)
-    if len(alerts) == 1:
+    if len(alerts) == 1 and not left_out:
         yield f"[{state}] {_said(alerts[0], {})}"
         yield from _links(alerts[0])
         return
     yield f"[{state}] {_cut(title or str(notification.get('receiver', '')))}"
     for alert in alerts[:MOST_SHOWN]:
         yield f"- {'resolved: ' if firing and _is_resolved(alert) else ''}{_said(alert, shared)}"
-    more = len(alerts) - MOST_SHOWN + int(notification.get("truncatedAlerts") or 0)
-    if more > 0:
+    if more := max(0, len(alerts) - MOST_SHOWN) + left_out:
         yield f"and {more} more"
     if runbook := head.get("runbook_url"):
         yield f"Runbook: {runbook}"
@@ -173,7 +172,7 @@ def _texts(value: Mapping[str, Any], name: str) -> dict[str, str]:
     return {key: text for key, text in pairs if isinstance(text, str)}
 
 
-def _field(value: Mapping[str, Any], name: str, kind: type, expected: str) -> Any:  # noqa: ANN401 - JSON
+def _field(value: Mapping[str, Any], name: str, kind: type | UnionType, expected: str) -> Any:  # noqa: ANN401 - JSON
     found = value.get(name)
     if not isinstance(found, kind):
         raise InvalidEvent(f"{name} is {in_words(found)}, expected {expected}", pointer=f"/{name}")

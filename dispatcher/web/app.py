@@ -134,7 +134,8 @@ class App:
 
     async def _failed(self, _request: Request, error: Exception) -> Response:
         self.log.failed(error)
-        return ProblemResponse(HTTPStatus.INTERNAL_SERVER_ERROR, "a defect of the dispatcher; its log tells more")
+        detail = "a defect of the dispatcher; its log tells more"
+        return ProblemResponse(HTTPStatus.INTERNAL_SERVER_ERROR, detail, {"Connection": "close"})  # as uvicorn does
 
 
 def _at(path: str, **by_method: Endpoint) -> Route:

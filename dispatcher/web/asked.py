@@ -128,7 +128,7 @@ class Asked:
 
     def has(self, *names: str) -> bool:
         """Whether any of these was taken and found, or is still to be taken."""
-        return bool(self._found & set(names)) or not self._given.keys().isdisjoint(names)
+        return bool(self._found & set(names)) or any(self._given.get(name) is not None for name in names)
 
     def given(self) -> dict[str, Any]:
         """The fields that nobody has taken yet."""

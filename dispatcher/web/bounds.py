@@ -38,12 +38,13 @@ Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
 def bounded(handler: Handler, most: int = MOST_BODY) -> Endpoint:
-    """The handler behind the bounds of one request; it gets the whole body."""
+    """The handler behind the bounds of one request; it gets the whole body, and in ``asked_at`` when that had come."""
 
     async def endpoint(request: Request) -> Response:
         _check_head(request)
         with Held() as held:
             body = await _read(request, most, held)
+            request.state.asked_at = asyncio.get_running_loop().time()
             try:
                 async with asyncio.timeout(ANSWER_S):
                     return await handler(request, body)

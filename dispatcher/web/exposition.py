@@ -17,7 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 
 from dispatcher.app.documents.recent import CAUSES, REASONED
 from dispatcher.app.fleet import WorkerEntry
-from dispatcher.app.metrics import OTHER, Facts
+from dispatcher.app.metrics import MOST_LIMITS, OTHER, Facts
 from dispatcher.core.limits import EVERYTHING, US, Kind, Limit, Reason, format_duration
 from dispatcher.core.policy import GLOBAL_SCOPE
 from dispatcher.slack.requests import BUCKETS_S as REQUEST_BUCKETS_S
@@ -29,6 +29,7 @@ NO_CATEGORY: Final = ""
 DELIVERY_BUCKETS_S: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 1800, 3600, 21_600, 86_400)
 """Those of lua/include/accounting.lua."""
 
+_SUPPRESSING: Final = {*CAUSES, Reason.REPEAT}
 _KINDS: Final = ("operator", "outage", "cooldown", "by_hand", "category")
 _LIMITS: Final = {Reason.LIMIT_GLOBAL: "global", Reason.LIMIT_CATEGORY: "category", Reason.LIMIT_LABEL: "label"}
 _DEATHS: Final = (
@@ -92,7 +93,7 @@ def _events(facts: Facts) -> Iterator[Metric]:
             label = facts.category(category)
             events[label, outcome] += number
             ended[outcome, reason or Reason.OK.value] += number
-            if reason in CAUSES:
+            if reason in _SUPPRESSING:
                 suppressed[label, _LIMITS.get(Reason(reason), reason)] += number
     yield _counter("events_received", "Events that were taken and read.", ["category"], received)
     yield _counter("events", "Events that ended, by what became of them.", ["category", "outcome"], events)
@@ -111,7 +112,10 @@ def _events(facts: Facts) -> Iterator[Metric]:
             known = scope == GLOBAL_SCOPE or name in facts.categories
             shadowed[scope if known else OTHER, limit] += number
     yield _counter(
-        "shadow_denied", "Events that a limit would have refused that is not enforced.", ["scope", "limit"], shadowed
+        "shadow_denied",
+        "Events that a limit would have refused that is not enforced.",
+        ["scope", "limit"],
+        dict(shadowed.most_common(MOST_LIMITS)),
     )
 
 
@@ -234,7 +238,7 @@ def _state(facts: Facts) -> Iterator[Metric]:
     paused["by_hand",] = int(EVERYTHING in snapshot.paused)
     paused["category",] = sum(name != EVERYTHING for name in snapshot.paused)
     yield _gauge("paused", "Whether nobody posts, by why; category: how many are paused by hand.", ["kind"], paused)
-    in_force = snapshot.silences.in_force(snapshot.now_us)
+    in_force = snapshot.silences_in_force
     yield _gauge("muted", "Categories that are muted.", [], len({each.muted for each in in_force if each.muted}))
     yield _gauge("silences", "Silences that are in force, mutes among them.", [], len(in_force))
     letters = Counter({words: max(0, count) for words, count in _fields(facts.measured.counts, "letters").items()})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -44,6 +45,7 @@ _HEADERS: Final[Mapping[Verify, str]] = {
     Verify.HMAC: "X-Signature",
     Verify.TOKEN: "Authorization",
 }
+_INSTANT: Final = re.compile(r"[0-9]{1,12}")
 _FALSE: Final = frozenset({"", "False", "false", "None", "none", "0"})
 
 
@@ -74,7 +76,7 @@ class Mapper:
         payload: dict[str, Any] = {name: _made(name, template, variables) for name, template in self.fields.items()}
         payload = {name: text for name, text in payload.items() if text or name in {"category", "text"}}
         if len(payload.get("id", "")) > MAX_ID:
-            payload["id"] = blake2b(payload["id"].encode(), digest_size=16).hexdigest()
+            payload["id"] = blake2b(payload["id"].encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
         labels = {name: _made(f"labels/{name}", template, variables) for name, template in self.labels.items()}
         return {**payload, "labels": {name: text for name, text in labels.items() if text}}
 
@@ -100,7 +102,7 @@ class Hooks:
         if payload is None:
             return JSONResponse({"ids": [], "enqueued": 0, "duplicate": 0, "ignored": 1}, HTTPStatus.ACCEPTED)
         events = await self._ingest.valid([payload], request)
-        done = (await self._ingest.enqueue(events)).done()
+        done = (await self._ingest.enqueue(events, request)).done()
         return JSONResponse({**done, "ignored": 0}, HTTPStatus.ACCEPTED)
 
     def _payload(
@@ -159,7 +161,7 @@ def verify(hook: Hook, headers: Mapping[str, str], body: bytes, secrets: list[by
         signed = body
         if hook.timestamp_header is not None:
             instant = headers.get(hook.timestamp_header, "")
-            if not instant.isdecimal() or abs(time.time() - int(instant)) > OLDEST_S:
+            if not _INSTANT.fullmatch(instant) or abs(time.time() - int(instant)) > OLDEST_S:
                 raise _unauthorized(f"{hook.timestamp_header} is no instant of the last {OLDEST_S} s")
             signed = instant.encode() + b":" + body
         signature = given.removeprefix("sha256=").strip().lower().encode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -12,7 +13,7 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from dispatcher.core.event import Event, job_id_for, new_event_id
+from dispatcher.core.event import MAX_LABELS, TRACEPARENT, Event, job_id_for, new_event_id
 from dispatcher.core.strict_json import read_json
 from dispatcher.errors import ConfigError, EventTooLarge, GateUnavailable, InvalidEvent
 from dispatcher.producer.chunks import CHUNK, CHUNK_BYTES
@@ -22,13 +23,17 @@ from dispatcher.web import cloudevents
 from dispatcher.web.auth import caller_of
 from dispatcher.web.problems import FULL_RETRY_S, Problem, unavailable, unavailable_by
 
-REDIS_S: Final = 2.0
-"""How long a request waits for Redis in all, from its first call on."""
+ENQUEUED_S: Final = 2.0
+"""Within this time of the body's end all is on the queue, or the answer says how far it got."""
+
+MOST_LINES: Final = 10_000
+"""JSON lines of one request: so many are on the queue within a part of that time."""
 
 MOST_ERRORS: Final = 100
 """Invalid events of one request that are told, the first ones."""
 
 _MOST_KEY: Final = 255
+_TRACE: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _LINES: Final = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl", "application/json-seq"})
 _JSON: Final = frozenset({"", "application/json", "text/json", "text/plain", "application/octet-stream"})
 _HEADERS: Final = {
@@ -103,23 +108,23 @@ class Ingest:
     async def post_events(self, request: Request, body: bytes) -> Response:
         """``POST /v1/events``: an object, an array, JSON lines, or CloudEvents."""
         events = await self.valid(payloads_in(request, body), request)
-        return JSONResponse((await self.enqueue(events)).done(), HTTPStatus.ACCEPTED)
+        return JSONResponse((await self.enqueue(events, request)).done(), HTTPStatus.ACCEPTED)
 
     async def post_text(self, request: Request, body: bytes) -> Response:
         """``POST /v1/events/{category}``: the body is the text, headers are further fields."""
         if _kind(request).startswith("multipart/"):
             raise _unsupported(request, "the text itself")
         events = await self.valid([_text_payload(request, body)], request)
-        return JSONResponse((await self.enqueue(events)).done(), HTTPStatus.ACCEPTED)
+        return JSONResponse((await self.enqueue(events, request)).done(), HTTPStatus.ACCEPTED)
 
     async def valid(self, payloads: Iterable[object], request: Request) -> list[Ready]:
         """The events of all payloads; raises ``Problem`` that names those that are none."""
-        key = _idempotency_key(request)
+        key, trace = _idempotency_key(request), request.headers.get(TRACEPARENT)
         ready: list[Ready] = []
         faults, index = Faults(), -1
         for index, payload in enumerate(payloads):
             try:
-                ready.append(self._ready(payload, _named(key, index)))
+                ready.append(self._ready(_traced(payload, trace), _named(key, index)))
             except InvalidEvent as error:
                 faults.note(index, error)
             if index % CHUNK == CHUNK - 1:
@@ -136,14 +141,14 @@ class Ingest:
         id_ = event.id or new_event_id()
         return Ready(id_, self._intake.calls.job(job_id_for(id_), event, is_generated=event.id is None))
 
-    async def enqueue(self, events: Sequence[Ready], *, fold: str | None = None) -> Progress:
+    async def enqueue(self, events: Sequence[Ready], request: Request, *, fold: str | None = None) -> Progress:
         """Hand all over, each chunk all or nothing; raises ``Problem`` that says how far it got.
 
         A repeat of a ``fold`` is a duplicate as a whole; see ``AsyncIntake.enqueue_whole``.
         """
         progress = Progress()
         try:
-            async with asyncio.timeout(REDIS_S):
+            async with asyncio.timeout_at(request.state.asked_at + ENQUEUED_S):
                 for number, chunk in enumerate(_chunks(events)):
                     named = None if fold is None else f"{fold}.{number}"
                     results = await self._intake.enqueue_whole([event.job for event in chunk], fold=named)
@@ -154,7 +159,8 @@ class Ingest:
         except (GateUnavailable, ConfigError) as error:
             raise unavailable_by(error, **progress.so_far()) from error
         except TimeoutError:
-            raise unavailable(f"Redis did not answer within {REDIS_S:g} s", **progress.so_far()) from None
+            detail = f"not all events were on the queue within {ENQUEUED_S:g} s"
+            raise unavailable(detail, **progress.so_far()) from None
         return progress
 
 
@@ -214,8 +220,11 @@ def _bounded(value: list[object]) -> list[object]:
 
 
 def _lines(body: bytes) -> Iterator[object]:
-    """The value of each line that is not blank; raises ``Problem`` for the first that is not JSON."""
-    lines = (line for line in body.split(b"\n") if line.strip())
+    """The value of each line that is not blank; raises ``Problem`` for too many, and for the first that is not JSON."""
+    lines = [line for line in body.split(b"\n") if line.strip()]
+    if len(lines) > MOST_LINES:
+        detail = f"the body holds {len(lines)} lines, expected at most {MOST_LINES}"
+        raise Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
     for index, line in enumerate(lines):
         try:
             yield read_json(line)
@@ -229,9 +238,20 @@ def _not_json(errors: list[dict[str, object]]) -> Problem:
 
 def _cloud_payload(value: object) -> object:
     try:
-        return cloudevents.payload_of(value)
+        payload = cloudevents.payload_of(value)
     except InvalidEvent as error:
         return error
+    return _traced(payload, value.get(TRACEPARENT) if isinstance(value, Mapping) else None)
+
+
+def _traced(payload: object, trace: object) -> object:
+    """The payload with the label of this trace, unless it has one, no room for it, or there is none of W3C's form."""
+    if not isinstance(trace, str) or not _TRACE.fullmatch(trace) or not isinstance(payload, Mapping):
+        return payload
+    labels = payload.get("labels") or {}
+    if not isinstance(labels, Mapping) or TRACEPARENT in labels or len(labels) >= MAX_LABELS:
+        return payload
+    return {**payload, "labels": {**labels, TRACEPARENT: trace}}
 
 
 def _binary_payload(request: Request, body: bytes) -> object:

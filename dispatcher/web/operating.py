@@ -20,10 +20,9 @@ from starlette.responses import JSONResponse, Response
 from dispatcher.app.documents.silences import begun_document, preview_document
 from dispatcher.app.limits import LimitsFile
 from dispatcher.app.operating import Desk
-from dispatcher.core.event import CATEGORY
 from dispatcher.core.limits import EVERYTHING
 from dispatcher.core.matchers import Matchers, parse_matchers
-from dispatcher.core.units import US, normal_channel, seconds_of
+from dispatcher.core.units import CATEGORY, US, normal_channel, seconds_of
 from dispatcher.errors import ConfigError
 from dispatcher.logs.event_log import EventLog
 from dispatcher.settings.describe import sentences
@@ -31,7 +30,7 @@ from dispatcher.settings.limits_file import read_limits
 from dispatcher.store.audit import Action
 from dispatcher.store.dead_letters import DeadLetter, Replayed
 from dispatcher.store.parked_events import PAGE, Cancelled, ParkedEvent, ParkedEvents
-from dispatcher.store.silences import MATCHES_EVERYTHING, TooManySilences, Wanted, preview
+from dispatcher.store.silences import MATCHES_EVERYTHING, Begun, Preview, TooManySilences, Wanted, preview
 from dispatcher.store.versions import Unless
 from dispatcher.web.asked import Asked
 from dispatcher.web.auth import caller_of
@@ -166,38 +165,19 @@ class Operating:
     async def silence(self, request: Request, body: bytes) -> Response:
         """``POST /v1/silences``: suppress what ``matchers`` match ``for`` a time, and ``why``."""
         asked = Asked.in_body(body)
-        matchers = _matchers(asked)
-        for_s, why = _span(asked, "for"), asked.text("why")
         start_us = asked.take("start", _instant_us, "an instant such as 2026-11-21T22:00Z, or seconds since 1970")
-        idle_s = _span(asked, "end_if_idle")
-        until_resolved, no_report = asked.flag("until_resolved"), asked.flag("no_report")
-        if matchers is not None and matchers.matches_everything:
-            asked.fault("matchers", MATCHES_EVERYTHING)
-        if for_s is None and not asked.has_faults:
-            asked.fault("for", "for is missing or none, expected a span such as 2h")
-        if why is None and not asked.has_faults:
-            asked.fault("why", "why is missing or none, expected a reason in a few words")
-        asked.done()
-        if matchers is None or for_s is None or why is None:
-            raise TypeError("what is missing is a fault")
-        idle_us = None if idle_s is None else round(idle_s * US)
-        wanted = Wanted(
-            matchers,
-            round(for_s * US),
-            caller_of(request).name,
-            why,
-            start_us,
-            idle_us,
-            until_resolved=until_resolved,
-            reports=not no_report,
-        )
+        wanted = wanted_of(asked, caller_of(request).name, start_us)
+        return JSONResponse(begun_document(await self.begin_silence(request, wanted), wanted), HTTPStatus.CREATED)
 
-        def work() -> dict[str, Any]:
+    async def begin_silence(self, request: Request, wanted: Wanted) -> Begun:
+        """Store a silence."""
+
+        def work() -> Begun:
             begun = _stored(lambda: self._desk.silencing.begin(wanted))
             self._note(request, "silence add", about=f"{begun.id}: {wanted.matchers}", why=wanted.why)
-            return begun_document(begun, wanted)
+            return begun
 
-        return await self._do(work, HTTPStatus.CREATED)
+        return await self._work(work)
 
     async def preview_silence(self, _request: Request, body: bytes) -> Response:
         """``POST /v1/silences/preview``: how many of the newest ended events ``matchers`` match."""
@@ -206,23 +186,31 @@ class Operating:
         asked.done()
         if matchers is None:
             raise TypeError("what is missing is a fault")
+        return JSONResponse(preview_document(await self.preview_of(matchers)))
 
-        def work() -> dict[str, Any]:
+    async def preview_of(self, matchers: Matchers) -> Preview:
+        """What matchers match of the newest ended events."""
+
+        def work() -> Preview:
             ends_s = time.monotonic() + WORK_S
-            return preview_document(preview(matchers, self._desk.decisions, lambda: time.monotonic() < ends_s))
+            return preview(matchers, self._desk.decisions, lambda: time.monotonic() < ends_s)
 
-        return await self._do(work)
+        return await self._work(work)
 
     async def expire_silence(self, request: Request, _body: bytes) -> Response:
         """``DELETE /v1/silences/{id}``: end a silence; 404 where there is none."""
-        id_ = str(request.path_params["id"])
+        await self.end_silence(request, str(request.path_params["id"]))
+        return Response(status_code=HTTPStatus.NO_CONTENT)
+
+    async def end_silence(self, request: Request, id_: str) -> None:
+        """End a silence; raises ``Problem`` where there is none."""
 
         def work() -> None:
             if not self._desk.silencing.expire(id_):
                 raise Problem(HTTPStatus.NOT_FOUND, f"there is no silence {id_!r}")
             self._note(request, "silence expire", about=id_)
 
-        return await self._do(work)
+        await self._work(work)
 
     async def check_limits(self, _request: Request, body: bytes) -> Response:
         """``POST /v1/limits/check``: every rule of a limits file as a sentence, or its faults."""
@@ -312,9 +300,37 @@ class Operating:
 
         return await self._threads.run(checked)
 
-    async def _do(self, work: Callable[[], dict[str, Any] | None], status: HTTPStatus = HTTPStatus.OK) -> Response:
+    async def _do(self, work: Callable[[], dict[str, Any] | None]) -> Response:
         answer = await self._work(work)
-        return Response(status_code=HTTPStatus.NO_CONTENT) if answer is None else JSONResponse(answer, status)
+        return Response(status_code=HTTPStatus.NO_CONTENT) if answer is None else JSONResponse(answer)
+
+
+def wanted_of(asked: Asked, who: str, start_us: int | None) -> Wanted:
+    """The silence that is asked for; raises ``Problem`` with all faults."""
+    matchers = _matchers(asked)
+    for_s, why = _span(asked, "for"), asked.text("why")
+    idle_s = _span(asked, "end_if_idle")
+    until_resolved, no_report = asked.flag("until_resolved"), asked.flag("no_report")
+    if matchers is not None and matchers.matches_everything:
+        asked.fault("matchers", MATCHES_EVERYTHING)
+    if for_s is None and not asked.has_faults:
+        asked.fault("for", "for is missing or none, expected a span such as 2h")
+    if why is None and not asked.has_faults:
+        asked.fault("why", "why is missing or none, expected a reason in a few words")
+    asked.done()
+    if matchers is None or for_s is None or why is None:
+        raise TypeError("what is missing is a fault")
+    idle_us = None if idle_s is None else round(idle_s * US)
+    return Wanted(
+        matchers,
+        round(for_s * US),
+        who,
+        why,
+        start_us,
+        idle_us,
+        until_resolved=until_resolved,
+        reports=not no_report,
+    )
 
 
 def _parked_of(events: ParkedEvents, ids: Sequence[str]) -> Iterator[Sequence[ParkedEvent]]:

@@ -12,9 +12,12 @@
 --                 buffered: the buffered single, which is parked, its name and whether it is to be remembered.
 --                 Lives until its digest message has told of all, or the buffered single has left. That of repeats,
 --                 'repeat:CATEGORY:DIGEST', is there from the post of the message that they are counted in, until `next`: when
---                 another one may be posted; text: what that message said at first.
+--                 another one may be posted; event: the id of the event that was posted; text: what its message said at first;
+--                 subject: what it is about, and name: its name, as in include/subjects.lua, where it says what it is about.
+--                 Where another message takes its place before all repeats are told, the tally goes on as 'repeat:CATEGORY:DIGEST+SEQ'.
 --
--- `at` names the keys events, leased, parked, timers, totals, names, seq, tallies, and those of include/accounting.lua; and now.
+-- `at` names the keys events, leased, parked, timers, totals, names, seq, tallies, and those of include/accounting.lua; subject: prefix
+-- of the keys of subjects, and tally: of these; and now.
 -- A `tally` of a call: its id, its key, how long it collects (delay_us), or of quiet hours until when (until_us).
 local digest = module(function(digest)
   local MOST_SAMPLES = 5
@@ -259,17 +262,47 @@ local digest = module(function(digest)
     return first
   end
 
+  -- The tally ends, and its message may be edited later to tell of a recovery: it goes on telling of its repeats then.
+  local function leave_count(at, key, count)
+    local subject = plan.hget(key, 'subject')
+    local about = is_text(subject) and at.subject and at.subject .. subject
+    if about and count > 0 and plan.hget(about, 'name') == plan.hget(key, 'name') then
+      plan.hset(about, 'count', digits(count))
+    end
+  end
+
+  -- The tally begins anew for another message. What the earlier one has not told yet goes on as a tally of its own.
+  function digest.set_apart(at, id, key)
+    local count = number_in(key, 'count') or 0
+    if count > (number_in(key, 'shown') or 0) then
+      local apart = id .. '+' .. digits(next_seq(at))
+      for field, value in pairs(plan.hgetall(key)) do
+        plan.hset(at.tally .. apart, field, value)
+      end
+      plan.hset(at.tally .. apart, 'next', digits(at.now))
+      plan.sadd(at.tallies, apart)
+      digest.park(at, apart, digest.new_header(at), math.max(number_in(key, 'edit') or 0, at.now))
+    end
+    leave_count(at, key, count)
+    plan.del(key)
+  end
+
+  -- Repeats are counted in the message until then: the limits may be others than those by which it was posted.
+  function digest.count_until(at, key, until_us)
+    plan.hset(key, 'next', digits(until_us))
+    plan.keep_alive(key, until_us - at.now + HOUR_US)
+  end
+
   -- The message that repeats are counted in is posted, until `next_us` the only one. Repeats may have come before.
   function digest.begin_repeats(at, tally, message, next_us)
     local key = tally.key
-    if plan.hget(key, 'ts') then -- of an earlier message
-      digest.drop_repeats(at, tally.id, key)
+    if plan.hget(key, 'ts') then
+      digest.set_apart(at, tally.id, key)
     end
     for field, value in pairs(message) do
       plan.hset(key, field, value)
     end
-    plan.hset(key, 'next', digits(next_us))
-    plan.keep_alive(key, next_us - at.now + HOUR_US)
+    digest.count_until(at, key, next_us)
     if plan.zscore(at.timers, tally.id) then
       plan.zadd(at.timers, at.now, tally.id)
     end
@@ -292,15 +325,30 @@ local digest = module(function(digest)
     return count, editable
   end
 
+  -- No more repeats are counted in the message: those that it has not told yet it tells now.
+  function digest.close_repeats(at, id, key)
+    if not plan.hget(at.events, id) then
+      plan.del(key)
+      return
+    end
+    plan.hset(key, 'next', digits(at.now))
+    if plan.zscore(at.timers, id) then
+      plan.zadd(at.timers, at.now, id)
+    end
+  end
+
   -- `told` of a call: {"wait_us": until the digest message looks again, "shown": of how many it has told | absent,
   -- "posted": {"channel", "ts"} a message was posted, "window_us", "fixed": in which another one may not be,
-  -- "edits": its message can be edited, "ends", "failed", "delay_us"}
+  -- "edits": its message can be edited, "ends", "failed", "delay_us", "ts": of the message that repeats are counted in | absent}
   function digest.tell(at, id, key, told, header)
     local total = number_in(key, 'count') or 0
-    if string.find(id, '^repeat:') and not plan.hget(key, 'ts') and told.shown then -- forgotten meanwhile
-      plan.hdel(at.events, id)
-      plan.srem(at.tallies, id)
-      plan.del(key)
+    if string.find(id, '^repeat:') and told.ts ~= plan.hget(key, 'ts') then -- it was about another message
+      if plan.hlen(key) > 0 then
+        digest.park(at, id, digest.new_header(at), at.now)
+      else
+        plan.hdel(at.events, id)
+        plan.srem(at.tallies, id)
+      end
       return
     end
     if told.posted then
@@ -318,10 +366,11 @@ local digest = module(function(digest)
       plan.hset(key, 'shown', digits(told.shown))
       plan.hdel(key, 'failed')
     end
-    if string.find(id, '^repeat:') and told.ends and total > told.shown and plan.hget(key, 'ts') then
+    if string.find(id, '^repeat:') and told.ends and total > told.shown then
       told.ends = nil -- these are told of too
     end
     if told.ends and (total <= told.shown or string.find(id, '^repeat:')) then
+      leave_count(at, key, total)
       plan.hdel(at.events, id)
       plan.del(key)
       plan.srem(at.tallies, id)

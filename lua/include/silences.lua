@@ -157,6 +157,12 @@ local silences = module(function(silences)
     plan.zadd_higher(key, instant, name)
   end
 
+  -- Whether the silence that suppresses an event has counted it before: it stood in this line, in which it waits for the end.
+  function silences.has_counted(silenced, line)
+    local its_lines = silences.PREFIX .. silenced.ids[1] .. ':'
+    return line ~= nil and string.sub(line, 1, #its_lines) == its_lines
+  end
+
   -- Counts an event that silences match and the first of them suppresses. One that has ended counts until its report is told.
   function silences.count(at, silenced, about, seq)
     local fires = silenced.fires and not subjects.over(at, about, seq)

@@ -199,7 +199,8 @@ local slots = module(function(slots)
     if type(own) ~= 'number' or own <= HELD + view.now then
       return held(view)
     end
-    local number = call('ZRANK', view.key, id) - (call('ZCARD', view.key) - view.live)
+    local member = view.members and view.members[id] or id
+    local number = call('ZRANK', view.key, member) - (call('ZCARD', view.key) - view.live)
     for _, taken in ipairs(view.taken) do
       if taken > HELD + view.now and taken < own then
         number = number - 1

@@ -1,8 +1,9 @@
 -- What events are about: a HASH for each subject, which is a category and a dedup_key.
 --   e<SEQ>    "INSTANT REMEMBER ID SHOWN" of an event that tells of the failure, and waits or is in flight; at most MOST_LIVE
 --   w<SEQ>    "INSTANT ID" of an event that tells of the recovery, and waits until one of these has ended; m<SEQ>: the fields of
---             the newest message from before it, as JSON, once there is one
+--             the newest message from before it, as JSON, once there is one; of an event that edits, of the message that it edits
 --   by        "SEQ ID" of an event that edits the message, or is one, since it tells of the recovery
+--   freed     SEQ of the last event that let the keys go since it tells of the recovery
 --   over      "INSTANT SEQ" of the last recovery: an event from before it that was not admitted yet is not posted any more
 --   posted    "INSTANT SEQ" of the event whose message is the newest; name: its ID; line: the channel as events name it;
 --             sent: when it was posted; and, unless it went to a webhook, channel, ts and text, to edit it; count: its repeats, editable: from
@@ -67,6 +68,15 @@ local subjects = module(function(subjects)
     end
     plan.hset(key, field, table.concat({ about[subjects.INSTANT], about[subjects.REMEMBER], id, about[subjects.SHOWN] }, ' '))
     plan.keep_alive(key, about[subjects.SPAN], 2 * about[subjects.SPAN])
+  end
+
+  -- Of all fields those that say which message is the newest.
+  function subjects.message_in(fields)
+    local message = {}
+    for _, field in ipairs(MESSAGE) do
+      message[field] = fields[field]
+    end
+    return message
   end
 
   function subjects.forget_message(at, name)

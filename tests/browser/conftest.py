@@ -28,7 +28,10 @@ global: {limits: [300/30m]}
 defaults: {limits: [1/1d], on_limit: defer, channel: "#all"}
 categories:
   errors: {limits: [10/30m]}
+  storm: {limits: [10/30m], on_limit: drop}
 """
+
+OLGA: Final = "secret-of-olga"
 
 Open = Callable[..., Any]
 """A new page of the browser, with options of its context."""
@@ -88,7 +91,7 @@ def open_page(chromium: Any, desk: Serving, redis_url: str, wrong: list[str]) ->
             wrong.append(request.url)
 
     def start(**options: Any) -> Any:  # noqa: ANN401 - as above
-        credentials = {"username": "", "password": "secret-of-olga"}
+        credentials = {"username": "", "password": OLGA}
         context = chromium.new_context(base_url=desk.url, http_credentials=credentials, **options)
         contexts.append(context)
         return listen(context.new_page())

@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
+import re
 import time
+from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 import pytest
 
 from dispatcher.core.limits import Reason
 from dispatcher.core.outcomes import DeadLettered
-from tests.browser.conftest import Open
-from tests.support.dead_letters import EXHAUSTED, buried, bury, numbered, on_lanes
-from tests.support.processes import PATIENCE_S, until
+from dispatcher.producer.blocking import Producer
+from tests.browser.conftest import LIMITS, OLGA, Open
+from tests.browser.situation import situation
+from tests.support.dead_letters import DENIED, EXHAUSTED, buried, bury, numbered, on_lanes
+from tests.support.processes import PATIENCE_S, Command, until
 from tests.support.servers import Database
 from tests.support.serving import Serving
 
 pytestmark = pytest.mark.browser
 
 VIEWS: Final = ("/", "/suppressed", "/explain", "/waiting", "/dead", "/silences", "/limits", "/audit")
-MORE: Final = ("/explain?id=e1", "/explain?text=text", "/dead/e1", "/dead/none", "/dead?since=soon")
+MORE: Final = (
+    "/limits?category=errors",
+    "/suppressed?category=errors",
+    "/explain?id=e1",
+    "/explain?text=text",
+    "/dead/e1",
+    "/dead/none",
+    "/dead?since=soon",
+)
 NASTY: Final = """<script>alert(1)</script>"'><img src=x onerror=alert(1)><svg onload=alert(1)>${alert(1)}"""
+STORM: Final = 30_000
 LONG: Final = "a-word-that-has-no-end-" * 20
 
 CONTRAST: Final = """() => {
@@ -52,10 +66,17 @@ CONTRAST: Final = """() => {
 
 
 @pytest.fixture
-def letters(redis: Database) -> None:
+def letters(redis: Database, desk: Serving) -> None:
     """Something in the views, also what is long and has no place to be broken."""
     bury(redis, numbered(5))
     bury(redis, [{"category": "deploys", "text": LONG, "id": LONG[:128]}], EXHAUSTED)
+    bury(redis, [{"category": "errors", "text": LONG, "id": "over"}], DENIED)
+    with desk.client("secret-of-olga") as olga:
+        for matchers in ("host=db1", f"host={LONG[:200]}"):
+            olga.post(
+                "/v1/silences", json={"matchers": [matchers], "for": "2h", "end_if_idle": "1h", "why": LONG[:200]}
+            )
+        olga.delete("/v1/silences/1")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -84,8 +105,12 @@ def test_foreign_text_runs_nowhere(open_page: Open, redis: Database, desk: Servi
     with desk.client("secret-of-olga") as olga:
         olga.put("/v1/pause/errors", json={"why": NASTY})
         olga.put("/v1/mutes/errors", json={"for": "2h", "why": NASTY})
+        olga.post("/v1/silences", json={"matchers": [f"host={NASTY}"], "for": "2h", "why": NASTY})
+        olga.post("/v1/silences", json={"matchers": [f"team={NASTY}"], "for": "2h", "why": NASTY})
+        olga.delete("/v1/silences/3")
     page = open_page()
-    for path in (*VIEWS, "/explain?text=script", "/dead?text=script"):
+    typed = quote(NASTY)
+    for path in (*VIEWS, "/explain?text=script", "/dead?text=script", f"/silences?matchers={typed}&why={typed}"):
         page.goto(path)
         page.wait_for_timeout(50)  # for what an image that is none would do
         assert page.locator("img, svg[onload], main script").count() == 0
@@ -99,12 +124,14 @@ def test_100000_dead_letters_are_painted_within_300_ms(open_page: Open, redis: D
     page = open_page()
     page.goto("/audit")  # the browser has the style sheet, and the server its connections
     first_paint = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
-    took_ms = []
-    for _ in range(5):  # the least is what it takes; the rest is what else the machine does
+
+    def took_ms() -> float:
         page.goto("/dead")
         assert "100,000 are kept" in page.locator("main").inner_text()
-        took_ms.append(until(lambda: page.evaluate(first_paint), "a paint"))
-    assert min(took_ms) < 300
+        return float(until(lambda: page.evaluate(first_paint), "a paint"))
+
+    # The least is what it takes; the rest is what else the machine does.
+    assert min(took_ms() for _ in range(10)) < 300
 
 
 def test_a_group_is_replayed_with_the_keyboard_alone(open_page: Open, redis: Database) -> None:
@@ -128,6 +155,25 @@ def test_a_group_is_replayed_with_the_keyboard_alone(open_page: Open, redis: Dat
     page.keyboard.press("Enter")
     page.wait_for_url("**/dead?replayed=3")
     assert (len(on_lanes(redis)), buried(redis)) == (3, ["d"])
+
+
+def test_a_silence_is_added_and_expired_with_the_keyboard_alone(open_page: Open, redis: Database) -> None:
+    bury(redis, [{"category": "errors", "text": "disk", "id": "e", "labels": {"host": "db1"}}])
+    page = open_page()
+    page.goto("/silences")
+    for name, typed in (("matchers", "host=db1"), ("for", "2h"), ("why", "db1 moves")):
+        _tab_to(page, name)
+        page.keyboard.type(typed)
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/silences/preview")
+    assert "It would have matched 1 of the newest 1 event" in page.locator("main").inner_text()
+    _tab_to(page, "Silence")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/silences?added=1")
+    _tab_to(page, "Expire", "host=db1")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/silences?expired=1")
+    assert "Nothing is silenced now." in page.locator("main").inner_text()
 
 
 def test_what_is_new_comes_by_itself_and_leaves_the_focus_where_it_is(open_page: Open, redis: Database) -> None:
@@ -168,6 +214,60 @@ def test_without_scripts_every_view_is_the_same(open_page: Open) -> None:
     assert "1 purged." in plain.locator("main").inner_text()
 
 
+def test_an_operator_finds_what_is_wrong_where_an_alert_is_and_replays_what_died(
+    chromium: Any,  # noqa: ANN401 - playwright's
+    tmp_path: Path,
+) -> None:
+    with situation(tmp_path) as serving:
+        context = chromium.new_context(base_url=serving.url, http_credentials={"username": "", "password": OLGA})
+        page = context.new_page()
+        page.goto("/")
+        said = page.locator(".state").inner_text()
+        assert "It works, but in the last 30 minutes 7 events died: 7 rejected." in said
+        assert "More workers would not help: no event waits for one" in said
+        assert "the bank does not answer" in page.locator("tr", has_text="paused").inner_text()
+        page.get_by_role("link", name="76 by their own limits").click()
+        row = page.locator("table[aria-labelledby=now] tbody tr").inner_text()
+        assert "the limit of category errors, 10 in 30m" in row
+        page.get_by_role("link", name="Now").click()
+        page.get_by_label("Find events by words of their text").fill("replica db1")
+        page.keyboard.press("Enter")
+        page.get_by_role("link").and_(page.locator("td.id a")).click()
+        assert "Sent to #oncall" in page.locator(".state").inner_text()
+        page.get_by_role("link", name="Dead letters").click()
+        group = page.locator("tr", has_text="no such channel")
+        assert "Slack refuses it" in group.inner_text()
+        group.get_by_role("button", name="Replay…").click()
+        page.get_by_role("button", name="Replay: 4").click()
+        assert "4 replayed." in page.locator("main").inner_text()
+        context.close()
+
+
+def test_two_viewers_follow_a_storm_that_drains_and_its_books_balance_at_each_look(
+    open_page: Open, redis: Database, redis_url: str, tmp_path: Path
+) -> None:
+    Producer(redis).send_many({"category": "storm", "text": f"text {n}"} for n in range(STORM))
+    (tmp_path / "limits.yaml").write_text(LIMITS, encoding="utf-8")
+    viewers = {path: open_page() for path in ("/", "/suppressed")}
+    for path, page in viewers.items():
+        page.goto(path)
+        page.evaluate("window.isTheSame = true")
+    env = {"DISPATCHER_REDIS_URL": redis_url, "DISPATCHER_SINK": "console", "DISPATCHER_LIMITS_FILE": "limits.yaml"}
+    seen: dict[str, set[int]] = {path: set() for path in viewers}
+    with Command("worker", env=env, cwd=tmp_path, name="worker"):
+        for path, page in viewers.items():
+            while (received := _received(page)) < STORM:
+                seen[path].add(received)
+                page.wait_for_timeout(200)
+    assert len(seen["/"]) > 1, "it was looked at while it drained"
+    for page in viewers.values():
+        assert page.evaluate("window.isTheSame")
+        assert page.locator(".away").is_hidden()
+    assert "29,990" in viewers["/"].locator("tr[data-key=storm]").inner_text()
+    told = viewers["/suppressed"].locator("table").first.inner_text()
+    assert ("storm" in told, "the limit of category storm, 10 in 30m" in told) == (True, True)
+
+
 def test_two_viewers_cost_the_server_less_than_2_percent_of_a_core(open_page: Open, redis: Database) -> None:
     bury(redis, [{"category": f"c{n % 50}", "text": "x", "id": f"e{n}"} for n in range(2_000)])
     first, second = open_page(), open_page()
@@ -180,14 +280,25 @@ def test_two_viewers_cost_the_server_less_than_2_percent_of_a_core(open_page: Op
     assert (_used_s(redis) - before) / (time.monotonic() - begin_s) < 0.02
 
 
+def _received(page: Any) -> int:  # noqa: ANN401 - playwright's
+    """What the foot of a view says was received; that is the sum of all else there."""
+    said = page.locator("footer").inner_text()
+    counts = {name: int(count.replace(",", "")) for name, count in re.findall(r"([a-z ]+) ([\d,]+)", said)}
+    received = counts.pop("received")
+    assert sum(counts.values()) == received
+    assert "the books balance" in said
+    return received
+
+
 def _used_s(redis: Database) -> float:
     facts = redis.info("cpu")
     return float(facts["used_cpu_user"]) + float(facts["used_cpu_sys"])
 
 
 def _tab_to(page: Any, text: str, row: str = "") -> None:  # noqa: ANN401 - playwright's
-    """Press Tab until an element of this text, in a row with that one, has the focus."""
-    said = "[document.activeElement.textContent.trim(), document.activeElement.closest('tr')?.textContent ?? '']"
+    """Press Tab until an element of this text or name, in a row with that one, has the focus."""
+    element = "document.activeElement"
+    said = f"[{element}.textContent.trim() || {element}.name, {element}.closest('tr')?.textContent ?? '']"
     for _ in range(60):
         page.keyboard.press("Tab")
         found, around = page.evaluate(said)

@@ -50,6 +50,7 @@ def test_the_samples_of_a_page_run_one_after_another(page: Path, tmp_path: Path,
         "dispatcher slack-stand-in": f"dispatcher slack-stand-in --port {port}",
         "127.0.0.1:8901": f"127.0.0.1:{port}",
         "dispatcher serve": f"dispatcher serve --port {serving}",
+        "dispatcher up": f"env DISPATCHER_SERVE_PORT={serving} dispatcher up",
         "127.0.0.1:8910": f"127.0.0.1:{serving}",
         "redis://127.0.0.1:6379/0": own_server.url,
     }

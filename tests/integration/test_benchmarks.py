@@ -45,13 +45,13 @@ NAMES: Final = (
         "idle",
         "latency",
         "memory",
+        "once",
         "peers",
         "post",
         "scripts",
         "slots",
-        "starvation",
     ),
-    *("serving", "start", "storm", "volume"),
+    *("starvation", "serving", "start", "storm", "viewers", "volume"),
 )
 
 
@@ -117,6 +117,8 @@ COUNTED: Final = (
     ("enqueue", "enqueued by send_many", 500),
     ("enqueue", "enqueued by RQ's enqueue, one by one", 50),
     ("serving", "enqueued by HTTP, arrays of 500", 500),
+    ("viewers", "dropped by two viewers", 2_000 - 50),
+    ("viewers", "viewers that were answered", 2),
     ("latency", "arrived at the stand-in", 10 + 4 * 20),
     ("post", "landed at the stand-in, HTTP, no link", 2 + 20),
     ("post", "settled, TLS, a link of 40 ms", 2 + 20),

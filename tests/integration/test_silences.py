@@ -120,7 +120,7 @@ def test_a_muted_event_with_on_limit_defer_waits_until_the_mute_ends(stage: Stag
     assert sentence(stage, "a") == "Waits: it was silenced (silence 1); as the next of its line it is expected now."
     run(ann)
     assert ann.desk.posts == ["a", "b"]
-    assert stage.snapshot().silences.each == ()
+    assert stage.snapshot().silences == {}
 
 
 def test_after_a_mute_what_waited_goes_by_the_limits_in_order(stage: Stage, ann: Worker) -> None:
@@ -283,7 +283,7 @@ def test_a_mute_lives_no_longer_than_it_says(stage: Stage) -> None:
     mute(stage, "errors", 60)
     mute(stage, "later", 30)
     stage.clock.forward(31)
-    assert [each.muted for each in stage.snapshot().silences.in_force(stage.clock.now_us)] == ["errors"]
+    assert [each.muted for each in stage.snapshot().silences_in_force] == ["errors"]
     assert [each.muted for each in stage.worker("bob").take().silences.each] == ["errors"]
     mute(stage, "deploys", 10)
     assert set(stage.redis.hkeys(stage.keys.silences)) == {b"1", b"3"}
@@ -720,6 +720,36 @@ def test_a_report_that_cannot_be_posted_is_tried_again_for_a_day(stage: Stage, a
     assert (stage.total("notices"), stage.snapshot().events) == (0, 0)
 
 
+def test_a_report_that_waits_is_no_parked_event(stage: Stage, ann: Worker) -> None:
+    silence(stage, "host=db1", seconds=60)
+    send(stage, "a", "b", labels={"host": "db1"})
+    send(stage, "c", category="later", labels={"host": "db1"})
+    run(ann)
+    events = ParkedEvents(stage.redis, stage.keys, stage.queue, stage.policy, remember_us=0, clock=stage.clock)
+    assert events.count() == len(list(events.find(ParkedFilter()))) == 1
+    stage.clock.forward(60)
+    run(ann)
+    assert (events.count(), stage.snapshot().parked_with_digests) == (0, 1)
+
+
+def test_a_report_whose_channel_is_gone_goes_to_the_fallback(stage: Stage, ann: Worker) -> None:
+    stage.policy = replace(stage.policy, defaults=replace(stage.policy.defaults, fallback="#ops"))
+    silence(stage, "host=db1", seconds=60)
+    send(stage, "a", labels={"host": "db1"})
+    run(ann)
+    ann.desk.reply = lambda message: (
+        Receipt("#ops", "1.5") if message.channel == "#ops" else Rejected("is_archived", "archived")
+    )
+    stage.clock.forward(60)
+    run(ann)
+    stage.clock.forward(1)
+    run(ann)
+    gone, posted = ann.desk.messages
+    assert (gone.channel, posted.channel) == (UNPACED, "#ops")
+    assert posted.text.splitlines()[1:] == [gone.text]
+    assert (stage.total("notices"), stage.snapshot().events) == (1, 0)
+
+
 def test_a_report_whose_worker_dies_while_posting_is_found_and_not_posted_again(stage: Stage, ann: Worker) -> None:
     silence(stage, "host=db1", seconds=60)
     send(stage, "a", labels={"host": "db1"})
@@ -797,9 +827,11 @@ def test_a_preview_counts_the_newest_decisions_by_the_same_function(stage: Stage
     stage.send("a")
     run(ann)
     decisions = Decisions(stage.redis, stage.keys)
-    assert preview(parse_matchers("host=db*"), decisions) == Preview(3, 4, START_US + US, {"high": 1, "normal": 2})
+    seen = preview(parse_matchers("host=db*"), decisions)
+    assert replace(seen, newest=()) == Preview(3, 4, START_US + US, {"high": 1, "normal": 2})
+    assert [each.id for each in seen.newest] == ["b", "a", "c"]
     assert preview(parse_matchers("priority=high"), decisions).matched == 1
-    assert preview(parse_matchers("host!=db1"), decisions, lambda: False) == Preview(0, 0, START_US + US, {})
+    assert preview(parse_matchers("host!=db1"), decisions, lambda: False) == Preview(0, 0, START_US + US, {}, [])
 
 
 def test_a_take_tells_of_silences_where_they_have_changed_and_a_worker_keeps_the_others(

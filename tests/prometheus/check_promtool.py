@@ -6,7 +6,6 @@ They need `promtool` and `prometheus`, of Debian's package prometheus.
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,12 +14,12 @@ from typing import Any
 
 import httpx
 import pytest
-from ruamel.yaml import YAML
 
 from dispatcher.producer.blocking import Producer
 from tests.deploy.test_prometheus import BOARD, CHECKOUT, queries
 from tests.support.commands import run
 from tests.support.processes import until
+from tests.support.prometheus import prometheus
 from tests.support.servers import Database
 from tests.support.serving import Serving
 
@@ -56,50 +55,21 @@ def test_promtool_passes_the_rules_and_their_tests() -> None:
 
 
 @pytest.fixture
-def prometheus(env: dict[str, str], tmp_path: Path) -> Iterator[httpx.Client]:
+def scraping(env: dict[str, str], tmp_path: Path) -> Iterator[httpx.Client]:
     """A Prometheus that scrapes a server of ours and keeps our rules."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    with Serving(env["DISPATCHER_REDIS_URL"], tmp_path) as serving:
-        config = {
-            "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
-            "rule_files": [str(RULES / "rules.yaml")],
-            "scrape_configs": [
-                {"job_name": "dispatcher", "static_configs": [{"targets": [f"127.0.0.1:{serving.port}"]}]}
-            ],
-        }
-        with (tmp_path / "prometheus.yml").open("w", encoding="utf-8") as file:
-            YAML().dump(config, file)
-        process = subprocess.Popen(
-            [
-                str(which("prometheus")),
-                f"--config.file={tmp_path / 'prometheus.yml'}",
-                f"--storage.tsdb.path={tmp_path / 'data'}",
-                f"--web.listen-address={address}",
-                "--log.level=error",
-            ],
-            cwd=tmp_path,
-        )
-        try:
-            with httpx.Client(base_url=f"http://{address}") as client:
-                yield client
-        finally:
-            process.terminate()
-            process.wait()
+    with (
+        Serving(env["DISPATCHER_REDIS_URL"], tmp_path) as serving,
+        prometheus(tmp_path, [serving.port], RULES / "rules.yaml") as client,
+    ):
+        yield client
 
 
-def test_prometheus_answers_every_query_of_rules_and_board(prometheus: httpx.Client) -> None:
+def test_prometheus_answers_every_query_of_rules_and_board(scraping: httpx.Client) -> None:
     def ask(query: str) -> dict[str, Any]:
-        answer: dict[str, Any] = json.loads(prometheus.get("/api/v1/query", params={"query": query}).content)
+        answer: dict[str, Any] = json.loads(scraping.get("/api/v1/query", params={"query": query}).content)
         return answer
 
-    def is_scraped() -> bool:
-        try:
-            return bool(ask("count_over_time(dispatcher_redis_up[1m]) > 2")["data"]["result"])
-        except (httpx.TransportError, KeyError):
-            return False  # it starts
-
-    until(is_scraped, "three scrapes by Prometheus")
+    until(lambda: ask("count_over_time(dispatcher_redis_up[1m]) > 2")["data"]["result"], "three scrapes by Prometheus")
     for where, query in queries():
         assert ask(query)["status"] == "success", (where, query)
     (up,) = ask('up{job="dispatcher"}')["data"]["result"]

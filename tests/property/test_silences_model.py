@@ -1,29 +1,36 @@
-"""Silences against a model that knows neither lines nor scripts: random matchers, clocks, deaths, ends of all kinds."""
+"""Silences and quiet hours against a model that knows neither lines nor scripts.
+
+Random matchers, ends of all kinds, limits that change, clocks that are set, workers that die between two steps.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import count
 from random import Random
-from re import escape, fullmatch
-from typing import Any, Final
+from re import escape, fullmatch, search
+from typing import Final
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from dispatcher.core.limits import US, Lane
 from dispatcher.core.matchers import parse_matchers
-from dispatcher.core.policy import CategoryRule, OnLimit, OnResolved
-from dispatcher.errors import GateUnavailable
+from dispatcher.core.policy import OnLimit
 from dispatcher.store.explanations import Explanations
-from dispatcher.store.leases import Outbox, Taken
 from dispatcher.store.silences import Silencing, Wanted
-from tests.support.doubles import START_US
+from tests.support.quiet_stage import QuietStage
 from tests.support.servers import Database
-from tests.support.stage import UNPACED, Stage, Worker, policy_of
+from tests.support.stage import LEASE_US, UNPACED, Stage
+from tests.support.troubled_worker import Killed, Slack, TroubledWorker, before_the_clocks_are_set
 
-STEPS: Final = 120
-CATEGORIES: Final = {"drops": OnLimit.DROP, "waits": OnLimit.DEFER, "dies": OnLimit.DEAD_LETTER}
+CATEGORIES: Final = ("drops", "waits", "dies")
+ZONES: Final = ("Europe/Berlin", "America/New_York", "Australia/Lord_Howe")
+MOST_STEPS: Final = 6
+"""Steps of a worker that handles one event."""
 HOSTS: Final = ("", "db1", "db2", "web")
 KEYS: Final = (None, "x", "y")
 MATCHERS: Final = (
@@ -49,6 +56,10 @@ class Sent:
     @property
     def subject(self) -> tuple[str, str | None]:
         return self.category, self.key
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        return [Lane.HIGH, Lane.NORMAL, Lane.LOW].index(self.priority), self.nth
 
     def has(self, matcher: str) -> bool:
         """Whether it matches, by the definition."""
@@ -79,44 +90,78 @@ class Silence:
         return self.from_us <= now_us < self.until_us and all(map(event.has, self.matchers))
 
 
-class _Dying:
-    """The outbox of a worker that dies before it makes an end durable, or starts a post."""
+@dataclass(frozen=True)
+class Rules:
+    """A limits file: what a category does over a limit, and in its quiet hours."""
 
-    def __init__(self, outbox: Outbox) -> None:
-        self._outbox = outbox
+    on_limit: dict[str, OnLimit]
+    quiet: dict[str, str | None]
+    zone: str
+    begins: int
+    """The hour at whose half quiet hours begin; they end two hours later."""
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the outbox has
-        if name in {"settle", "start"}:
-            raise GateUnavailable("killed")
-        return getattr(self._outbox, name)
+    @classmethod
+    def drawn(cls, draw: Random) -> Rules:
+        return cls(
+            {name: draw.choice((OnLimit.DROP, OnLimit.DEFER, OnLimit.DEAD_LETTER)) for name in CATEGORIES},
+            {name: draw.choice((None, "drop", "defer", "digest")) for name in CATEGORIES},
+            draw.choice(ZONES),
+            draw.choice((1, 1, draw.randrange(24))),
+        )
+
+    def text(self) -> str:
+        times = f'times: ["{self.begins:02}:30-{(self.begins + 2) % 24:02}:30"], zone: {self.zone}'
+        categories = "".join(
+            f"  {name}: {{limits: [], on_limit: {each}, resolved: ignore}}\n" for name, each in self.on_limit.items()
+        )
+        quiet = "".join(
+            f"  {name}: {{{times}, categories: [{name}], then: {then}}}\n" for name, then in self.quiet.items() if then
+        )
+        return (
+            "global: {limits: []}\nchannels: {default: {pace: none}}\n"
+            f"defaults: {{limits: [], channel: '#free', max_age: 366d}}\ncategories:\n{categories}"
+            + (f"quiet:\n{quiet}" if quiet else "")
+        )
+
+    def hush(self, category: str, now_us: int) -> str | None:
+        """What becomes of an event in quiet hours, by the clock on the wall; None where none hold."""
+        wall = datetime.fromtimestamp(now_us // US, ZoneInfo(self.zone))
+        passed = (wall.hour * 60 + wall.minute - self.begins * 60 - 30) % (24 * 60)
+        return self.quiet[category] if passed < 120 else None
 
 
 class Walk:
     """A stage and the model beside it."""
 
-    def __init__(self, redis: Database, seed: int) -> None:
+    def __init__(self, stage: Stage, seed: int) -> None:
+        self.stage = stage
         self.random = Random(seed)
-        rules = {
-            name: CategoryRule((), UNPACED, on_limit, 86_400 * 365 * US, resolved=OnResolved.IGNORE)
-            for name, on_limit in CATEGORIES.items()
-        }
-        policy = policy_of("", "")
-        self.stage = Stage(redis, replace(policy, categories=rules, default_pace=None))
         self.stage.prolongs = True
-        self.silencing = Silencing(redis, self.stage.keys, clock=self.stage.clock)
-        self.workers = [self.worker(name) for name in ("ann", "bob")]
+        self.silencing = Silencing(stage.redis, stage.keys, clock=stage.clock)
+        self.slack = Slack(can_update=False)
+        self.hired = count()
+        self.rules_of: dict[str, Rules] = {}
+        """By the name of a version."""
+        self.publish()
+        self.workers = [self.hire(), self.hire()]
         self.silences: dict[str, Silence] = {}
         self.ended: dict[str, Silence] = {}
         self.waiting: dict[str, tuple[Sent, str]] = {}
-        """What waits, and for the end of which silence."""
+        """What waits, and for the end of which silence, or of ``quiet`` hours."""
         self.fates: dict[str, str] = {}
+        self.totals: Counter[str] = Counter()
+        self.digested = 0
         self.reported: Counter[str] = Counter()
+        self.told = 0
         self.sent = 0
 
-    def worker(self, name: str) -> Worker:
-        worker = self.stage.worker(name, lease_us=86_400 * 365 * US)
-        worker.desk.can_update = False
-        return worker
+    def hire(self) -> TroubledWorker:
+        return TroubledWorker(self.stage, f"w{next(self.hired)}", self.slack, self.version)
+
+    def publish(self) -> None:
+        self.rules = Rules.drawn(self.random)
+        self.version = self.stage.put_in_force(self.rules.text())
+        self.rules_of[self.version.name] = self.rules
 
     @property
     def now_us(self) -> int:
@@ -128,37 +173,65 @@ class Walk:
         """As a take hands them out: the one that ends last comes first."""
         return sorted(self.silences.values(), key=lambda each: (-each.until_us, each.id))
 
-    def decide(self, event: Sent, known: list[Silence], now_us: int) -> None:
+    def decide(self, event: Sent, known: list[Silence], now_us: int, rules: Rules | None = None) -> None:
         """What becomes of an event that asks, of which a worker took what it knows of silences."""
-        self.waiting.pop(event.id, None)
+        _, awaited = self.waiting.pop(event.id, (event, None))
+        rules = rules or self.rules
         found = [each for each in known if each.matches(event, now_us)]
         if not found:
-            self.fates[event.id] = "sent"
+            match rules.hush(event.category, now_us):
+                case "defer":
+                    self.waiting[event.id] = (event, "quiet")
+                case "digest":
+                    self.fate(event.id, "digested")
+                case "drop":
+                    self.fate(event.id, "dropped")
+                case _:
+                    self.fate(event.id, "sent")
             return
-        for each in found:
+        for each in found if awaited != found[0].id else ():
             if each.id in self.silences and each.idle_us is not None:
                 each.ends_us = max(each.ends_us, min(each.until_us, self.now_us + each.idle_us))
             if event.key is not None:
                 each.has_keys = True
                 each.firing.add(event.subject)
-        found[0].count += 1
-        if CATEGORIES[event.category] is OnLimit.DEFER:
+        found[0].count += awaited != found[0].id
+        if rules.on_limit[event.category] is OnLimit.DEFER:
             self.waiting[event.id] = (event, found[0].id)
         else:
-            self.fates[event.id] = "dead" if CATEGORIES[event.category] is OnLimit.DEAD_LETTER else "dropped"
+            self.fate(event.id, "dead" if rules.on_limit[event.category] is OnLimit.DEAD_LETTER else "dropped")
+
+    def ends_at_once(self, event: Sent, known: list[Silence], now_us: int, rules: Rules) -> bool:
+        """Whether a worker ends the event by the limits that it knows, and asks the server nothing."""
+        if any(each.matches(event, now_us) for each in known):
+            return rules.on_limit[event.category] is not OnLimit.DEFER
+        return rules.hush(event.category, now_us) in {"drop", "digest"}
+
+    def fate(self, id_: str, fate: str) -> None:
+        self.fates[id_] = fate
+        self.totals[fate] += 1
 
     def end(self, silence: Silence) -> None:
         del self.silences[silence.id]
         silence.ended_us = self.now_us
         self.ended[silence.id] = silence
 
-    def settle(self) -> None:
-        """All there is to do at this instant."""
+    def settle(self, *, asks_all: bool = False) -> None:
+        """All there is to do at this instant; ``asks_all``: the first ask that wait for each silence."""
         for silence in [each for each in self.silences.values() if each.ends_us <= self.now_us]:
             self.end(silence)
-        for event, awaited in sorted(self.waiting.values(), key=lambda pair: pair[0].nth):
-            if awaited not in self.silences:
+        asked: set[str] = set()
+        """Lines of which the first has asked, and the others wait on."""
+        for event, awaited in sorted(self.waiting.values(), key=lambda pair: pair[0].rank):
+            line = f"quiet:{event.category}" if awaited == "quiet" else awaited
+            if awaited == "quiet":
+                holds = self.rules.hush(event.category, self.now_us) == "defer"
+            else:
+                holds = awaited in self.silences
+            if not holds or (asks_all and line not in asked):
                 self.decide(event, self.in_force(), self.now_us)
+                if awaited != "quiet" or self.waiting.get(event.id, (event, ""))[1] == "quiet":
+                    asked.add(line)
         for silence in [*self.ended.values()]:
             if silence.ended_us is not None and silence.ended_us + SETTLE_US <= self.now_us:
                 del self.ended[silence.id]
@@ -172,7 +245,7 @@ class Walk:
         for id_, (event, _) in [*self.waiting.items()]:
             if event.subject == subject:
                 del self.waiting[id_]
-                self.fates[id_] = "dropped"
+                self.fate(id_, "dropped")
         for silence in [*self.silences.values()]:
             if subject in silence.firing:
                 silence.firing.discard(subject)
@@ -182,30 +255,26 @@ class Walk:
     # The stage
 
     def step(self) -> None:
-        act = self.random.choices(
-            (self.send, self.add, self.expire, self.pass_time, self.race, self.recover, self.die),
-            (8, 3, 1, 4, 2, 2, 1),
-        )[0]
+        acts = {
+            self.send: 80, self.pass_time: 40, self.add: 30, self.race: 20, self.recover: 20, self.expire: 10,
+            self.die: 10, self.reload: 5, self.jump: 1,
+        }  # fmt: skip
+        (act,) = self.random.choices(list(acts), list(acts.values()))
         act()
         self.run()
-        self.check()
 
     def run(self) -> None:
         """Until nothing is left to do."""
         worker = self.random.choice(self.workers)
-        while (taken := worker.take()).batch:
-            self.finish(worker, taken)
+        worker.run()
         self.settle()
-
-    def finish(self, worker: Worker, taken: Taken) -> None:
-        worker.deliver(worker.dispatch(taken.batch, silences=taken.silences))
 
     def event(self) -> Sent:
         self.sent += 1
         choose = self.random.choice
         return Sent(
             f"e{self.sent}",
-            choose([*CATEGORIES]),
+            choose(CATEGORIES),
             choose(HOSTS),
             choose([*Lane]),
             choose(KEYS),
@@ -227,12 +296,12 @@ class Walk:
         self.decide(event, self.in_force(), self.now_us)
 
     def recover(self) -> None:
-        category, key = self.random.choice([*CATEGORIES]), self.random.choice(("x", "y"))
+        category, key = self.random.choice(CATEGORIES), self.random.choice(("x", "y"))
         self.sent += 1
         self.settle()
         self.stage.send(f"r{self.sent}", category=category, dedup_key=key, status="resolved", channel=UNPACED)
         self.resolve((category, key))
-        self.fates[f"r{self.sent}"] = "dropped"
+        self.fate(f"r{self.sent}", "dropped")
 
     def add(self) -> None:
         choose = self.random.choice
@@ -240,7 +309,7 @@ class Walk:
         parsed = parse_matchers(matchers)
         if parsed.matches_everything:
             return
-        start_us, for_us = choose((0, 0, 30)) * US, choose((20, 60, 300)) * US
+        start_us, for_us = choose((0, 0, 30)) * US, choose((20, 60, 300, 7_200)) * US
         idle_us, until_resolved, reports = (
             choose((None, None, 40 * US)),
             choose((True, False)),
@@ -266,7 +335,22 @@ class Walk:
             self.end(self.silences[id_])
 
     def pass_time(self) -> None:
-        self.stage.clock.forward(self.random.choice((0.5, 1, 5, 20, 60)))
+        self.stage.clock.forward(self.random.choice((0.5, 1, 5, 20, 60, 600, 1_800)))
+
+    def jump(self) -> None:
+        self.stage.clock.now_us = before_the_clocks_are_set(self.rules.zone, self.now_us)
+
+    def reload(self) -> None:
+        self.settle()
+        self.publish()
+        for worker in self.workers:
+            worker.follow(self.version)
+        self.run_all()
+        self.settle(asks_all=True)
+
+    def run_all(self) -> None:
+        for worker in self.workers:
+            worker.run()
 
     def race(self) -> None:
         """A worker takes an event, then all changes, then it decides by what it was told."""
@@ -275,25 +359,52 @@ class Walk:
         worker = self.random.choice(self.workers)
         taken = worker.take()
         self.settle()
-        known = self.in_force()
-        self.random.choice((self.expire, self.add))()
-        self.finish(worker, taken)
-        self.decide(event, known, taken.now_us)
+        known, before = self.in_force(), self.rules
+        act = self.random.choice((self.expire, self.add, self.publish))
+        act()
+        worker.finish(taken)
+        is_final = self.ends_at_once(event, known, taken.now_us, before)
+        self.decide(event, known, taken.now_us, before if is_final else self.rules)
         worker.decided()
+        if act == self.publish:
+            for each in self.workers:
+                each.follow(self.version)
+            self.run_all()
+            self.settle(asks_all=True)
 
     def die(self) -> None:
-        """A worker dies that holds an event: before it decides, or before what it decided is durable."""
+        """A worker dies between two steps, and another one takes over what it leaves."""
+        worker = self.hire()
+        worker.run()
+        self.settle(asks_all=True)  # as the first take of every worker has it
         event = self.event()
         self.enqueue(event)
-        worker = self.random.choice(self.workers)
-        taken = worker.take()
+        worker.die_at(self.random.randint(1, MOST_STEPS))
+        decided: list[str] = []
+
+        def note(step: str, ids: list[str]) -> None:
+            if event.id in ids and (step in {"settle", "start"} or (step == "line_up" and self.is_held(event))):
+                decided.append(step)
+
+        worker.is_done = note
         self.settle()
-        if self.random.random() < 0.5:
-            dispatcher = replace(worker.dispatcher, outbox=_Dying(worker.outbox))
-            with suppress(GateUnavailable):
-                dispatcher.dispatch(taken.batch, taken.now_us, 1, taken.silences)
-        worker.give_back()
-        self.decide(event, self.in_force(), self.now_us)
+        with suppress(Killed):
+            worker.run()
+        if decided:
+            self.decide(event, self.in_force(), self.now_us)
+        for _ in range(2 * LEASE_US // US):
+            self.stage.clock.forward(1)
+            for each in self.workers:
+                each.is_done = note
+            self.run()
+            if event.id not in self.fates | self.waiting and decided:
+                self.decide(event, self.in_force(), self.now_us)
+
+    def is_held(self, event: Sent) -> bool:
+        """Whether a silence or quiet hours keep the event waiting now."""
+        silences = [each for each in self.silences.values() if self.now_us < each.ends_us]
+        is_quiet = self.rules.hush(event.category, self.now_us) == "defer"
+        return is_quiet or any(each.matches(event, self.now_us) for each in silences)
 
     def check(self) -> None:
         kept = {each.silence.id: each for each in self.silencing.all()}
@@ -303,35 +414,49 @@ class Walk:
         assert {id_: each.firing for id_, each in kept.items()} == {
             id_: len(each.firing) if each.has_keys else None for id_, each in self.silences.items()
         }
-        texts = Counter(
-            message.text
-            for worker in self.workers
-            for message in worker.desk.messages
-            if message.event_id.startswith("silence:")
-        )
-        assert texts == self.reported
+        texts = [message.text for message in self.slack.messages[self.told :]]
+        self.told += len(texts)
+        for text in texts:
+            if text.startswith("Silence by"):
+                self.reported[text] -= 1
+        assert not +self.reported
+        assert not -self.reported
         totals = self.stage.snapshot().totals
-        fates = Counter(self.fates.values())
-        assert {name: totals.get(name, 0) for name in ("sent", "dropped", "dead")} == {
-            name: fates[name] for name in ("sent", "dropped", "dead")
+        assert {name: totals.get(name, 0) for name in ("sent", "dropped", "dead", "digested")} == {
+            name: self.totals[name] for name in ("sent", "dropped", "dead", "digested")
         }
-        assert totals.get("notices", 0) == sum(self.reported.values())
 
     def check_each(self) -> None:
         """What is said of each event is what the model knows."""
         explained = Explanations(self.stage.redis, self.stage.keys, self.stage.queue, clock=self.stage.clock)
         for id_, fate in self.fates.items():
             assert (id_, explained.explain(id_).outcome) == (id_, fate)
-        for id_ in self.waiting:
+        for id_, (_, awaited) in self.waiting.items():
             told = explained.explain(id_)
-            assert (told.outcome, told.reason) == ("parked", "silenced")
+            assert (told.outcome, told.reason) == ("parked", "quiet" if awaited == "quiet" else "silenced")
+
+    def check_digests(self) -> None:
+        """What quiet hours have digested was told."""
+        for _ in range(60):
+            self.stage.clock.forward(3_600)
+            self.run()
+        told = (search(r"^(\d+) \*\w+\* in quiet hours", message.text) for message in self.slack.messages)
+        assert sum(int(each[1]) for each in told if each) == self.totals["digested"]
 
 
-@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(n, marks=pytest.mark.slow) for n in range(3, 60))])
-def test_silences_do_what_the_model_says(redis: Database, seed: int) -> None:
-    walk = Walk(redis, seed)
-    assert walk.now_us == START_US
-    for _ in range(STEPS):
+@pytest.mark.parametrize(
+    ("seed", "steps"),
+    [*((seed, 150) for seed in range(3)), *(pytest.param(n, 10_000, marks=pytest.mark.slow) for n in range(3, 13))],
+)
+def test_silences_and_quiet_hours_do_what_the_model_says(redis: Database, seed: int, steps: int) -> None:
+    stage = QuietStage(redis, "global: {limits: []}")
+    walk = Walk(stage, seed)
+    for number in range(steps):
         walk.step()
+        if number % 10 == 0:
+            walk.check()
+        if number % (steps // 10) == 0:
+            Stage.check(stage)
+    walk.check()
     walk.check_each()
-    assert len(walk.fates) > STEPS / 3
+    walk.check_digests()

@@ -82,6 +82,8 @@ STEPS: Final = {
     "wake": Step(Outbox, "take", _woke),
     "park": Step(Outbox, "start", _parked),
     "post": Step(SlackSink, "post"),
+    "edit": Step(SlackSink, "update"),
+    "recover": Step(Outbox, "recover"),
     "scan": Step(SlackSink, "scan"),
     "give back": Step(Outbox, "give_back", at_stop=True),
     "keep only": Step(Outbox, "keep_only", at_stop=True),

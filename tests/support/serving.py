@@ -10,7 +10,23 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import httpx
+from redis.asyncio import Redis
+from starlette.applications import Starlette
 
+from dispatcher.app.operating import Desk
+from dispatcher.app.servers import Server
+from dispatcher.app.serving import Readiness, open_intake
+from dispatcher.logs.event_log import build_event_log
+from dispatcher.settings.environment import Settings
+from dispatcher.web.app import App
+from dispatcher.web.auth import Guard
+from dispatcher.web.hooks import Hooks
+from dispatcher.web.ingest import Ingest
+from dispatcher.web.metrics import Metrics
+from dispatcher.web.operating import Operating
+from dispatcher.web.page.routes import Page
+from dispatcher.web.reading import Reading
+from dispatcher.web.threads import Threads
 from tests.support.processes import PATIENCE_S, Command
 
 TOKENS: Final = """\
@@ -18,7 +34,28 @@ TOKENS: Final = """\
 shop    ingest         secret-of-shop
 eve     read           secret-of-eve
 olga    read,operate   secret-of-olga
+prom    metrics        secret-of-prom
 """
+
+
+def app_on(redis_url: str, client: Redis | None = None) -> Starlette:
+    """The application in this process, without tokens; who uses it to enqueue closes the ``client``."""
+    settings, server, log, threads = Settings.isolated(), Server(redis_url, "there"), build_event_log(), Threads()
+    client = client or Redis.from_url(redis_url)
+    desk = Desk(settings, server, timeout_s=0.2)
+    ingest = Ingest(open_intake(settings, client))
+    operating = Operating(desk, threads, log)
+    return App(
+        guard=Guard(None),
+        ingest=ingest,
+        hooks=Hooks(ingest, desk, threads, log),
+        reading=Reading(desk, threads),
+        operating=operating,
+        metrics=Metrics(desk, threads),
+        page=Page(Guard(None), desk, operating, threads),
+        readiness=Readiness(settings, client),
+        log=log,
+    ).build()
 
 
 class Serving(Command):

@@ -21,10 +21,19 @@ CAUSES: Final[Mapping[str, str]] = {
     Reason.LIMIT_GLOBAL: "global",
     Reason.SILENCED: "silenced",
     Reason.QUIET: "quiet",
+    Reason.REPEAT: "repeated",
 }
 """The words for the reasons for which most is suppressed; all others are ``_OTHER``."""
 
 _OTHER: Final = "other"
+_IN_WORDS: Final = {
+    "own": "by their own limits",
+    "global": "by the limit of all",
+    "silenced": "by a silence",
+    "quiet": "in quiet hours",
+    "repeat": "as repeats",
+    _OTHER: "for another reason",
+}
 _SUPPRESSED_DEAD: Final = {*CAUSES, Reason.OVERFLOW}
 _JUST_NOW: Final = 1
 """A category of which something was suppressed in this minute or in the one before is one of now."""
@@ -35,12 +44,14 @@ class Lately:
     """What was received of one category, what was sent, and how many of each other outcome ended for each reason.
 
     ``age`` is how many minutes ago something of it was last suppressed: 1 also for this minute, None for not at all.
+    ``begun`` says how many minutes ago each outcome and reason was first counted.
     """
 
     received: int = 0
     sent: int = 0
     ended: Mapping[tuple[str, str], int] = field(default_factory=dict)
     age: int | None = None
+    begun: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     def causes(self) -> dict[str, int]:
         """How many were suppressed (dropped, digested or kept as dead letters), by cause; the most frequent first."""
@@ -49,6 +60,10 @@ class Lately:
             if is_suppressed(outcome, reason):
                 found[CAUSES.get(reason, _OTHER)] += number
         return {cause: number for cause, number in sorted(found.items(), key=lambda item: -item[1]) if number}
+
+    def causes_in_words(self) -> str:
+        """``12 by their own limits, 3 by the limit of all``."""
+        return ", ".join(f"{number:,} {_IN_WORDS[cause]}" for cause, number in self.causes().items())
 
     def suppressed(self) -> int:
         """How many of all causes."""
@@ -96,18 +111,22 @@ def recent_of(minutes: Sequence[Counts], now_us: int) -> Recent:
     sent: dict[str, int] = {}
     ended: dict[str, dict[tuple[str, str], int]] = {}
     ages: dict[str, int] = {}
+    begun: dict[str, dict[tuple[str, str], int]] = {}
     for age, minute in enumerate(minutes):
         _add(received, minute.received_by_category())
         _add(sent, minute.by_category("sent"))
         for outcome in REASONED:
             for (category, reason), number in minute.by_reason(outcome).items():
                 _add(ended.setdefault(category, {}), {(outcome, reason): number})
+                begun.setdefault(category, {})[outcome, reason] = age
                 if is_suppressed(outcome, reason):
                     ages.setdefault(category, max(age, _JUST_NOW))
     over_s = (MINUTE_US + now_us % MINUTE_US) / US
     return Recent(
         {
-            name: Lately(received.get(name, 0), sent.get(name, 0), ended.get(name, {}), ages.get(name))
+            name: Lately(
+                received.get(name, 0), sent.get(name, 0), ended.get(name, {}), ages.get(name), begun.get(name, {})
+            )
             for name in sorted(received.keys() | sent.keys() | ended.keys())
         },
         {count: sum(each.total(count) for each in minutes[:2]) / over_s for count in ("received", *OUTCOMES)},

@@ -8,12 +8,11 @@ from typing import Any
 from dispatcher.app.documents.facts import Shadowed, Status
 from dispatcher.app.documents.silences import silence_document
 from dispatcher.app.limits import LimitsFile, compare_own_file
-from dispatcher.core.event import CATEGORY
 from dispatcher.core.limits import EVERYTHING
 from dispatcher.core.policy import GLOBAL_SCOPE, CategoryRule, Policy
 from dispatcher.core.rendering import one_line
 from dispatcher.core.silences import Silence
-from dispatcher.core.units import US
+from dispatcher.core.units import CATEGORY, US
 from dispatcher.limiter import Usage
 from dispatcher.settings.plain import AnySettings
 from dispatcher.slack.taxonomy import row_for
@@ -89,7 +88,7 @@ def status_document(status: Status) -> dict[str, Any]:
         ],
         "silences": [
             silence_document(each, snapshot.suppressed.get(each.id, 0))
-            for each in sorted(snapshot.silences.in_force(snapshot.now_us), key=lambda each: each.until_us)
+            for each in sorted(snapshot.silences_in_force, key=lambda each: each.until_us)
         ],
         "quiet": [
             {
@@ -118,7 +117,7 @@ def status_document(status: Status) -> dict[str, Any]:
 def mutes_of(snapshot: Snapshot) -> list[tuple[str, Silence]]:
     """The categories that are muted, with the mute that ends last."""
     found: dict[str, Silence] = {}
-    for each in snapshot.silences.in_force(snapshot.now_us):  # the one that ends last comes first
+    for each in snapshot.silences_in_force:  # the one that ends last comes first
         if each.muted is not None:
             found.setdefault(each.muted, each)
     return sorted(found.items())

@@ -10,12 +10,24 @@ from dispatcher.app.documents.facts import Status
 from dispatcher.app.documents.instants import span
 from dispatcher.app.documents.pause_words import pause_in_words
 from dispatcher.app.documents.recent import Lately, is_suppressed
-from dispatcher.core.limits import EVERYTHING
+from dispatcher.core.limits import EVERYTHING, Reason
 from dispatcher.core.rendering import one_line
 from dispatcher.core.units import US
 
 SOON_S: Final = 10.0
 """What the workers take within this time is no backlog."""
+
+_WAITS: Final = {
+    "limit": "for room in a limit",
+    Reason.PACE: "for a channel",
+    Reason.COOLDOWN: "for a channel",
+    Reason.PAUSED: "for the end of a pause",
+    Reason.SILENCED: "for the end of a silence",
+    Reason.QUIET: "for the end of quiet hours",
+    Reason.RETRY: "to be tried again",
+    Reason.SCHEDULED: "for its time",
+}
+"""What parked events wait for, by the word of the books (``lua/include/accounting.lua``)."""
 
 
 class Level(StrEnum):
@@ -50,13 +62,15 @@ def _state(status: Status) -> tuple[Level, str]:
     if imbalances := snapshot.imbalances():
         return Level.ILL, f"It is not well: the books do not balance. {_sentence(imbalances[0])}"
     together = status.recent.together()
+    suppressed = "nothing was suppressed."
+    if count := together.suppressed():
+        were = "was" if count == 1 else "were"
+        suppressed = f"{_events(count)} {were} suppressed: {together.causes_in_words()}."
     if died := _died(together):
-        said = ", ".join(f"{count} {reason}" for reason, count in died.items())
-        return Level.LOOK, f"Events have died in the last 30 minutes: {said}. See Dead letters."
-    if suppressed := together.suppressed():
-        said = ", ".join(f"{number} {cause}" for cause, number in together.causes().items())
-        return Level.WELL, f"It is well. The limits suppressed {_events(suppressed)} in the last 30 minutes: {said}."
-    return Level.WELL, "It is well. Nothing was suppressed in the last 30 minutes."
+        said = ", ".join(f"{count:,} {reason}" for reason, count in died.items())
+        events = _events(sum(died.values()))
+        return Level.LOOK, f"It works, but in the last 30 minutes {events} died: {said}. {_sentence(suppressed)}"
+    return Level.WELL, f"It is well. In the last 30 minutes {suppressed}"
 
 
 def _stopped(status: Status) -> tuple[Level, str] | None:
@@ -104,15 +118,12 @@ def _workers(status: Status) -> str:
 
 def _waits(status: Status) -> str:
     """What waits for something else than a worker."""
-    snapshot = status.snapshot
-    deferred = sum(snapshot.deferred.values())
-    others = max(0, snapshot.parked - deferred - snapshot.scheduled)
-    parts = [
-        (deferred, "for room in a limit"),
-        (others, "for a channel or a timer"),
-        (snapshot.scheduled, "for its time"),
-    ]
-    said = ", ".join(f"{count:,} {what}" for count, what in parts if count > 0)
+    waits: dict[str, int] = {}
+    for (_, reason), count in status.snapshot.counts.by_reason("parked").items():
+        what = _WAITS.get(reason, "for something else")
+        waits[what] = waits.get(what, 0) + count
+    parts = sorted(waits.items(), key=lambda item: -item[1])
+    said = ", ".join(f"{count:,} {what}" for what, count in parts if count > 0)
     return f"no event waits for one ({said})" if said else "nothing waits"
 
 

@@ -228,11 +228,9 @@ def purge(  # noqa: PLR0913 - click's signature: one for each option
     many it would remove, and exits 2. The totals go on counting what was removed. Exit 1 if one of the IDS is unknown.
     """
     selection = Selection(ids, everything, limit, filters)
-    with _open(terminal, filters["category"], quiet=as_json) as (letters, settings, server):
-        chosen = _choose(letters, selection)
-        count = _purge_all(terminal, letters, chosen, yes=yes, as_json=as_json)
-        if count:
-            audited(settings, server, "dead purge", count=count)
+    with _open(terminal, filters["category"], quiet=as_json) as opened:
+        chosen = _choose(opened.letters, selection)
+        _purge_all(terminal, opened, chosen, yes=yes, as_json=as_json)
     _say_unknown(terminal, chosen.unknown)
     return DOES_NOT_HOLD if chosen.unknown else DONE
 
@@ -307,14 +305,19 @@ def _replay(  # noqa: PLR0913 - what a command has found, and how it was asked
 
     Returns whether all that were waited for were sent. Raises ``Ended`` where replay or wait was broken off.
     """
-    from dispatcher.cli.dead.replaying import replay_all
+    from dispatcher.cli.dead.replaying import Tally, replay_all
     from dispatcher.cli.dead.waiting import Endings
+    from dispatcher.core.units import normal_channel
 
     speaking = None if as_json else terminal
+    about = "" if to is None else normal_channel(to)
     with Interruption() as interruption:
-        tally = replay_all(opened.letters, chosen, to, interruption)
-        if tally.ids:
-            audited(opened.settings, opened.server, "dead replay", about=to or "", count=len(tally.ids))
+        tally = Tally()
+        try:
+            replay_all(opened.letters, chosen, to, interruption, tally)
+        finally:
+            if tally.ids:
+                audited(opened.settings, opened.server, "dead replay", about=about, count=len(tally.ids))
         endings, broken_off = Endings(tally.ids), None
         if timeout_s is None:
             _say_tally(speaking, tally)
@@ -368,10 +371,10 @@ def _wait(
     wait(endings, open_explanations(opened.settings, opened.server), timeout_s, interruption)
 
 
-def _purge_all(terminal: Terminal, letters: DeadLetters, chosen: Chosen, *, yes: bool, as_json: bool) -> int:
-    """Remove exactly those that were found, once that is agreed to, and say how many; returns it.
+def _purge_all(terminal: Terminal, opened: Opened, chosen: Chosen, *, yes: bool, as_json: bool) -> None:
+    """Remove exactly those that were found, once that is agreed to, and say how many.
 
-    Raises ``Ended`` where it is not.
+    An interruption waits for the chunk that is under way. Raises ``Ended`` where it is not agreed to, or not finished.
     """
     from dispatcher.cli.dead.replaying import CHUNK, light
 
@@ -380,13 +383,22 @@ def _purge_all(terminal: Terminal, letters: DeadLetters, chosen: Chosen, *, yes:
         _agree(terminal, found, as_json=as_json)
     source = iter(found)
     removed = 0
-    while chunk := list(islice(source, CHUNK)):
-        removed += letters.purge(chunk)
+    with Interruption() as interruption:
+        try:
+            while chunk := list(islice(source, CHUNK)):
+                with interruption.held_back():
+                    removed += opened.letters.purge(chunk)
+        except KeyboardInterrupt:
+            raise Ended(INTERRUPTED, f"interrupted: {removed} removed; run it again for the rest") from None
+        except GateUnavailable as error:
+            raise Ended(UNREACHABLE, f"{error}: {removed} removed; run it again for the rest") from error
+        finally:
+            if removed:
+                audited(opened.settings, opened.server, "dead purge", count=removed)
     if as_json:
         terminal.print_json({"removed": removed, "unknown": chosen.unknown})
     else:
         terminal.print(f"{removed} removed")
-    return removed
 
 
 def _agree(terminal: Terminal, found: Sequence[DeadLetter], *, as_json: bool) -> None:

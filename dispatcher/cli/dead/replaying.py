@@ -78,12 +78,11 @@ class Tally:
             yield f"{self.gone} gone: replayed or removed meanwhile"
 
 
-def replay_all(letters: DeadLetters, chosen: Chosen, to: str | None, interruption: Interruption) -> Tally:
-    """Replay in chunks, to the channel ``to`` if one is named.
+def replay_all(letters: DeadLetters, chosen: Chosen, to: str | None, interruption: Interruption, tally: Tally) -> None:
+    """Replay in chunks, to the channel ``to`` if one is named, and count in ``tally``.
 
     An interruption waits for the chunk that is under way. Raises ``Ended`` that says how far it came.
     """
-    tally = Tally()
     try:
         chunk = list(islice(chosen.letters, CHUNK))
         is_long = len(chunk) == CHUNK
@@ -100,7 +99,6 @@ def replay_all(letters: DeadLetters, chosen: Chosen, to: str | None, interruptio
     except GateUnavailable as error:
         again = "whether the next ones were is not known; run it again, none goes twice"
         raise Ended(UNREACHABLE, f"{error}: {tally}; {again}") from error
-    return tally
 
 
 def preview(chosen: Chosen, to: str | None) -> tuple[Tally, list[DeadLetter]]:

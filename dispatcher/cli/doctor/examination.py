@@ -16,9 +16,11 @@ from dispatcher.cli.doctor.finding import START, Finding, Level, error, in_two, 
 from dispatcher.cli.doctor.namespace import namespace_findings
 from dispatcher.cli.doctor.server import server_findings
 from dispatcher.cli.doctor.slack import slack_findings
+from dispatcher.core.limits import US
 from dispatcher.core.policy import Policy
 from dispatcher.errors import ConfigError, GateUnavailable
 from dispatcher.server.embedded import find_server
+from dispatcher.settings.describe import beside_limits
 from dispatcher.settings.environment import Settings
 
 _ANOTHER_PLACE: Final = "set DISPATCHER_DATA_DIR to a folder that this user can write, or DISPATCHER_REDIS_URL"
@@ -30,7 +32,7 @@ def examine(
     """Every finding, as soon as it is made; raises nothing for what is wrong with the set-up."""
     for text in warnings:
         yield warning("settings", *in_two(text, "; ", "correct it, or take it out"))
-    policy = yield from _limits(settings)
+    policy = yield from _limits(settings, round(clock() * US))
     if settings.redis_url is None and not has_run(settings):
         yield from _server_to_come(settings)
         ahead_s: float | None = 0.0  # it will run on this machine
@@ -39,7 +41,7 @@ def examine(
     yield from slack_findings(settings, policy, clock, ahead_s)
 
 
-def _limits(settings: Settings) -> Generator[Finding, None, Policy | None]:
+def _limits(settings: Settings, now_us: int) -> Generator[Finding, None, Policy | None]:
     """Says what is found, and returns what the file says."""
     try:
         limits = open_limits(settings)
@@ -54,6 +56,8 @@ def _limits(settings: Settings) -> Generator[Finding, None, Policy | None]:
         count, f"names {count} categories"
     )
     yield ok("limits", f"{near(limits.path)} is valid and {named}")
+    for sentence in beside_limits(limits.policy, now_us):
+        yield ok("limits", sentence.removesuffix("."))
     return limits.policy
 
 

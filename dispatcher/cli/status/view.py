@@ -18,6 +18,7 @@ from dispatcher.core.rendering import one_line
 from dispatcher.store.snapshot import Pause, PausedByHand, Snapshot
 
 _CHANNEL: Final = "channel:"
+_PAUSED: Final = "paused:"
 _MOST_TALLIES: Final = 5
 _STATES: Final = {"started": "idle"}
 """RQ's words that say more of RQ than of the worker: one that has just started waits for work."""
@@ -70,7 +71,7 @@ def _summary(status: Status) -> Table:
             grid.add_row(
                 "Paused", Text(f"{name} {_by_hand(snapshot, paused, f'dispatcher resume {name}')}", style="yellow")
             )
-    for each in sorted(snapshot.silences.in_force(snapshot.now_us), key=lambda each: each.until_us):
+    for each in sorted(snapshot.silences_in_force, key=lambda each: each.until_us):
         until = f"until {clock(each.until_us / US)} ({_in(each.until_us - snapshot.now_us)})"
         said = f"{each.muted or each.matchers} {until} {each.detail}, {snapshot.suppressed.get(each.id, 0)} suppressed"
         grid.add_row("Muted" if each.muted else "Silenced", Text(one_line(said, 200), style="yellow"))
@@ -200,12 +201,15 @@ def _channels(snapshot: Snapshot, rows: int) -> Table | None:
             following = ""
         elif snapshot.pause is not None:
             following = "when posting goes on"
+        elif channel.startswith(_PAUSED):
+            following = "when it is resumed"
         elif line.next_us is None:
             following = "after the one in flight"
         else:
             following = _in(line.next_us - snapshot.now_us)
         cooldown = span((until_us - snapshot.now_us) / US) if until_us > snapshot.now_us else ""
-        table.add_row(cut(one_line(channel)), str(line.waiting if line else 0), following, Text(cooldown, "red"))
+        shown = f"{channel.removeprefix(_PAUSED)} (paused)" if channel.startswith(_PAUSED) else channel
+        table.add_row(cut(one_line(shown)), str(line.waiting if line else 0), following, Text(cooldown, "red"))
     hidden = sum(lines[name].waiting for name in lines.keys() - set(chosen))
     _say_what_is_left_out(table, len(channels) - len(chosen), hidden, snapshot.more_for_channels)
     if snapshot.more_cooldowns:

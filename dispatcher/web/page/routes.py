@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -16,16 +18,18 @@ from starlette.routing import Route
 from dispatcher.app.documents.events import explained_document, parked_document, payload_document
 from dispatcher.app.operating import Desk
 from dispatcher.core.explain import clock_of, ended
+from dispatcher.core.past import read_start
 from dispatcher.core.rendering import text_of
 from dispatcher.core.units import US
 from dispatcher.errors import ConfigError, GateUnavailable
 from dispatcher.store.dead_letters import DeadLetter
+from dispatcher.store.silences import Wanted
 from dispatcher.web.asked import Asked
 from dispatcher.web.auth import Guard, Scope, caller_of
 from dispatcher.web.bounds import bounded
 from dispatcher.web.metrics import ROUTE
-from dispatcher.web.operating import Operating
-from dispatcher.web.page import views
+from dispatcher.web.operating import Operating, wanted_of
+from dispatcher.web.page import silences, views
 from dispatcher.web.page.looks import Looks
 from dispatcher.web.page.rendering import asset, render, whole
 from dispatcher.web.problems import HEADERS, Problem, unavailable_by
@@ -37,6 +41,7 @@ SHOWN: Final = 50
 """Rows of a list."""
 
 MOST_ID: Final = 400
+MOST_MATCHERS: Final = 1_000
 LIVE: Final = "x-live"
 """The header of a request for the part that changes alone."""
 
@@ -75,6 +80,7 @@ class Page:
         self._desk = desk
         self._threads = threads
         self._looks = Looks(desk)
+        self._operating = operating
         self._acts = (
             Act("replay", "Replay", "replayed", operating.replay_letters),
             Act("purge", "Remove for good", "purged", operating.purge_letters),
@@ -95,6 +101,9 @@ class Page:
         return [
             *(self._at(views.VIEWS[name][0], self._shows(name, view)) for name, view in read.items()),
             *(self._at(f"/dead/{act.name}", self._asks(act), "POST", Scope.OPERATE) for act in self._acts),
+            self._at("/silences/preview", self._preview_silence, "POST", Scope.OPERATE),
+            self._at("/silences/add", self._add_silence, "POST", Scope.OPERATE),
+            self._at("/silences/expire", self._expire_silence, "POST", Scope.OPERATE),
             self._at("/dead/{id:path}", self._shows("letter", self._letter, of="dead")),
             *(Route(f"/page/{name}", _asset(name, kind)) for name, kind in _ASSETS.items()),
             Route("/favicon.ico", _asset("favicon.svg", _ASSETS["favicon.svg"])),
@@ -152,15 +161,62 @@ class Page:
             if confirmed:
                 said = {act.done: done[act.done], "more": "true"} if done["more"] else {act.done: done[act.done]}
                 return RedirectResponse(f"/dead?{urlencode(said)}", HTTPStatus.SEE_OTHER)
-            facts = _frame("dead", may_operate=True, needs_tokens=False)
-            shown = {**facts, "act": act, "fields": fields, "matched": done["matched"], "more": done["more"]}
-
-            def read() -> str:
-                return render("confirm", {**shown, "books": views.books(self._looks.look().status.snapshot)})
-
-            return HTMLResponse(whole(await self._threads.run(read), facts | {"is_live": False}))
+            shown = {"act": act, "fields": fields, "matched": done["matched"], "more": done["more"]}
+            return await self._answers("confirm", lambda: shown, of="dead")
 
         return answer
+
+    async def _answers(
+        self, name: str, shown: Callable[[], Facts], of: str, status: HTTPStatus = HTTPStatus.OK
+    ) -> Response:
+        """What a form is answered with: a page that stays as it is."""
+        facts = _frame(of, may_operate=True, needs_tokens=False)
+
+        def read() -> str:
+            books = views.books(self._looks.look().status.snapshot)
+            return render(name, {**facts, **shown(), "books": books})
+
+        return HTMLResponse(whole(await self._threads.run(read), facts | {"is_live": False}), status)
+
+    async def _preview_silence(self, request: Request, body: bytes) -> Response:
+        """What a silence would match of the newest events; the page asks whether that is meant."""
+        asked = Asked.in_form(body)
+        fields = asked.given()
+        try:
+            wanted = self._wanted(request, asked)
+        except Problem as problem:
+            return await self._refused(problem, fields)
+        seen = await self._operating.preview_of(wanted.matchers)
+        shown = {"wanted": wanted, "seen": seen, "fields": fields}
+        return await self._answers("silence", lambda: shown, of="silences")
+
+    async def _add_silence(self, request: Request, body: bytes) -> Response:
+        asked = Asked.in_form(body)
+        fields = asked.given()
+        try:
+            begun = await self._operating.begin_silence(request, self._wanted(request, asked))
+        except Problem as problem:
+            return await self._refused(problem, fields)
+        return RedirectResponse(f"/silences?{urlencode({'added': begun.id})}", HTTPStatus.SEE_OTHER)
+
+    async def _expire_silence(self, request: Request, body: bytes) -> Response:
+        asked = Asked.in_form(body)
+        id_ = asked.text("id")
+        asked.done()
+        await self._operating.end_silence(request, id_ or "")
+        return RedirectResponse(f"/silences?{urlencode({'expired': id_ or ''})}", HTTPStatus.SEE_OTHER)
+
+    def _wanted(self, request: Request, asked: Asked) -> Wanted:
+        start = asked.take("start", read_start, "a time such as 30m (from now) or 2026-11-21T22:00")
+        return wanted_of(asked, caller_of(request).name, start and start(time.time_ns() // 1_000))
+
+    async def _refused(self, problem: Problem, fields: Mapping[str, Any]) -> Response:
+        """The form again, with what was typed and what is wrong with it."""
+        found = problem.members.get("errors")
+        faults = [str(each["detail"]) for each in found] if isinstance(found, list) else [problem.detail]
+        return await self._answers(
+            "silences", lambda: {**self._silences_of(fields), "faults": faults}, of="silences", status=problem.status
+        )
 
     def _now(self, request: Request) -> Facts:
         Asked.in_query(request).done()
@@ -173,14 +229,20 @@ class Page:
         asked.done()
         found = (each for each in self._desk.decisions.suppressed() if category in {None, each.category})
         causes, newest, is_all = views.causes(found, SHOWN)
-        recent = self._looks.look().status.recent
+        status = self._looks.look().status
+        begin_us = status.snapshot.now_us - views.PAUSE_US
+        of_now = [each for each in causes if each.newest.at_us >= begin_us]
+        if not is_all:
+            views.by_books(of_now, status.recent, status.snapshot.now_us)
         return {
-            "causes": causes,
+            "causes": {
+                "Now": of_now,
+                "Earlier": [each for each in causes if each.newest.at_us < begin_us],
+            },
             "newest": newest,
             "is_all": is_all,
             "category": category,
             "kept_since_us": self._desk.decisions.kept_since_us(),
-            "lately": {name: lately.causes() for name, lately in recent.categories.items() if lately.suppressed()},
         }
 
     def _explain(self, request: Request) -> Facts:
@@ -220,6 +282,7 @@ class Page:
         events = self._desk.parked(look.limits.policy)
         found = search(events.pages(wanted(events)), SHOWN)
         rows = [{**parked_document(each), "expires_us": each.deadline_us} for each in found.rows]
+        rows.sort(key=_expected)
         return {
             **views.waiting(look.status.snapshot),
             "rows": rows,
@@ -260,14 +323,25 @@ class Page:
         return {"letter": letter, "sentence": sentence, **payload_document(letter)}
 
     def _silences(self, request: Request) -> Facts:
-        Asked.in_query(request).done()
-        return {"silences": list(views.silenced(self._looks.look().status.snapshot))}
+        asked = Asked.in_search(request)
+        fields = {name: said for name in silences.FIELDS if (said := asked.text(name, MOST_MATCHERS)) is not None}
+        done = {name: asked.text(name) for name in ("added", "expired")}
+        asked.done()
+        return {**self._silences_of(fields), "done": done}
+
+    def _silences_of(self, fields: Mapping[str, Any]) -> Facts:
+        self._desk.check()
+        kept = self._desk.silencing.all()
+        now_us = self._desk.decisions.now_us()  # a look may be from before the newest one
+        ended = silences.ended(self._desk.audit.newest(), kept)
+        return {**silences.listed(kept, now_us), "ended": ended, "asked": fields, "faults": (), "done": {}, "us": US}
 
     def _limits(self, request: Request) -> Facts:
         asked = Asked.in_search(request)
         number = asked.count("version", 10**15, 0)
+        category = asked.text("category")
         asked.done()
-        return views.limits(self._looks.look(), self._desk.versions.kept(), number or None)
+        return views.limits(self._looks.look(), self._desk.versions.kept(), number or None, category)
 
     def _audit(self, request: Request) -> Facts:
         Asked.in_query(request).done()
@@ -291,6 +365,12 @@ def _frame(name: str, *, may_operate: bool, needs_tokens: bool) -> Facts:
         "is_live": True,
         "url_of": lambda id_: quote(id_, safe=""),
     }
+
+
+def _expected(parked: Mapping[str, Any]) -> tuple[float, str, int]:
+    """What goes first comes first; where that is not known, what has waited longest of its category."""
+    expected_at = parked.get("expected_at") or parked.get("next_at") or math.inf
+    return expected_at, parked.get("category") or "", parked["expires_us"]
 
 
 def _told(problem: Problem) -> Response:

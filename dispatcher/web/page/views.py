@@ -10,15 +10,20 @@ from typing import Any, Final
 
 from dispatcher.app.documents.facts import COUNTS, Shadowed, Status
 from dispatcher.app.documents.instants import span
+from dispatcher.app.documents.recent import Recent
 from dispatcher.app.documents.status import said_and_remedy
 from dispatcher.app.documents.wellness import wellness
-from dispatcher.core.explain import Decision
-from dispatcher.core.limits import EVERYTHING, Kind, Limit, format_duration
+from dispatcher.core.explain import Decision, scope_words
+from dispatcher.core.limits import EVERYTHING, Kind, Limit, Reason, format_duration
 from dispatcher.core.policy import GLOBAL_SCOPE, Policy
+from dispatcher.core.quiet import QUIET_PREFIX
+from dispatcher.core.silences import SILENCE_PREFIX
+from dispatcher.core.transitions import UNKNOWN_CATEGORY
 from dispatcher.core.units import US
 from dispatcher.limiter import Usage
 from dispatcher.settings.content import Content
-from dispatcher.settings.describe import sentences
+from dispatcher.settings.describe import next_quiet_sentences, rules
+from dispatcher.store.counts import MINUTE_US
 from dispatcher.store.dead_letters import DeadLetter
 from dispatcher.store.snapshot import Snapshot
 from dispatcher.store.versions import Version
@@ -44,6 +49,25 @@ GROUPED: Final = 100
 
 _WAITS_FOR: Final = {"channel": "its turn in the channel", "paused": "the end of the pause"}
 """What the events of a line wait for that wait for no scope, by the kind of the line."""
+
+PAUSE_US: Final = 30 * 60 * US
+"""What goes on without such a pause is told as one."""
+
+_MEANINGS: Final = {
+    Reason.REJECTED: "Slack refuses it",
+    Reason.EXHAUSTED: "tried in vain, as often as it may be",
+    Reason.EXPIRED: "waited longer than it may",
+    Reason.INVALID: "no event that can be read",
+    Reason.AMBIGUOUS: "perhaps posted: nobody can look it up",
+    Reason.OVERFLOW: "its line was full",
+    Reason.SILENCED: "silenced",
+    Reason.QUIET: "came in quiet hours",
+    Reason.REPEAT: "a repeat",
+    Reason.LIMIT_GLOBAL: "over the limit of all events together",
+    Reason.LIMIT_CATEGORY: "over the limit of its category",
+    Reason.LIMIT_LABEL: "over the limit of one of its labels",
+}
+"""Why events died, in a few words."""
 
 _MOST_CATEGORIES: Final = 100
 _MOST_LINES: Final = 50
@@ -81,7 +105,7 @@ def now(look: Look, minutes: Sequence[Minute]) -> dict[str, Any]:
     shown = sorted(names, key=lambda name: _weight(status, name), reverse=True)[:_MOST_CATEGORIES]
     return {
         "wellness": wellness(status),
-        "rates": {name: rate for name, rate in status.recent.rates.items() if rate},
+        "a_minute": {name: 60 * rate for name, rate in status.recent.rates.items() if rate},
         "together": [_bar(usage) for usage in status.together],
         "together_shadows": [_shadow(each) for each in status.shadows.get(GLOBAL_SCOPE, ())],
         "shared": None if status.shared is None else _bar(status.shared, "shared by all beside the guarantees"),
@@ -112,8 +136,7 @@ def _category(status: Status, name: str) -> dict[str, Any]:
     return {
         "name": name,
         "counts": {count: status.snapshot.by_category(count).get(name, 0) for count in COUNTS},
-        "causes": recent.causes(),
-        "suppressed": recent.suppressed(),
+        "causes": recent.causes_in_words(),
         "bars": bars,
     }
 
@@ -171,7 +194,7 @@ def _quiet(policy: Policy, now_us: int) -> Iterator[dict[str, Any]]:
 
 def silenced(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
     """The silences that are in force, the one that ends first comes first."""
-    for each in reversed(snapshot.silences.in_force(snapshot.now_us)):
+    for each in reversed(snapshot.silences_in_force):
         yield {
             "what": each.muted or str(each.matchers), "how": "silenced", "by": each.who, "why": each.why,
             "since_us": each.from_us, "until_us": each.until_us, "id": each.id,
@@ -186,7 +209,7 @@ def _lines(snapshot: Snapshot) -> dict[str, Any]:
             "name": name.partition(":")[2],
             "waiting": line.waiting,
             "next_us": line.next_us,
-            "waits_for": line.scope or _WAITS_FOR.get(name.partition(":")[0], "its turn"),
+            "waits_for": _awaited(line.scope) if line.scope else _WAITS_FOR.get(name.partition(":")[0], "its turn"),
         }
         for name, line in sorted(snapshot.lines.items(), key=lambda item: -item[1].waiting)
     ]
@@ -195,6 +218,14 @@ def _lines(snapshot: Snapshot) -> dict[str, Any]:
         "more": max(0, len(rows) - _MOST_LINES),
         "elsewhere": snapshot.more_deferred + snapshot.more_for_channels,
     }
+
+
+def _awaited(scope: str) -> str:
+    kind, _, name = f"{scope}:".partition(":")
+    ends = {SILENCE_PREFIX: "silence", QUIET_PREFIX: "quiet hours"}
+    if what := ends.get(f"{kind}:"):
+        return f"the end of {what} {name.removesuffix(':')}"
+    return f"room in the limit of {scope_words(scope)}"
 
 
 def waiting(snapshot: Snapshot) -> dict[str, Any]:
@@ -210,16 +241,34 @@ def waiting(snapshot: Snapshot) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class Cause:
-    """What one limit did to one category: how many events, from the first to the last that were counted."""
+    """What one limit, or something else, did to one category, without a pause of ``PAUSE_US``; and how much earlier."""
 
-    category: str | None
-    outcome: str
-    reason: str
-    scope: str | None
-    limit: str | None
     newest: Decision
+    since_us: int
     count: int = 0
-    first_us: int = 0
+    earlier: int = 0
+
+    @property
+    def by(self) -> str:
+        """What suppressed the events."""
+        told, limit = self.newest, Limit.parse(self.newest.limit) if self.newest.limit else None
+        if told.reason == Reason.REPEAT and limit is not None:
+            return f"repeats: one in {_window(limit)} is posted"
+        if limit is not None:
+            return f"the limit of {scope_words(told.scope or '')}, {limit.max:,} in {_window(limit)}"
+        if told.reason == Reason.SILENCED:
+            return f"silenced {told.detail or ''}".strip()
+        if told.reason == Reason.QUIET:
+            return f"quiet hours {told.detail or ''}".strip()
+        return told.reason
+
+    def note(self, decision: Decision) -> None:
+        """An earlier one."""
+        if self.earlier or self.since_us - decision.at_us > PAUSE_US:
+            self.earlier += 1
+        else:
+            self.count += 1
+            self.since_us = decision.at_us
 
 
 def causes(decisions: Iterator[Decision], most: int) -> tuple[list[Cause], list[Decision], bool]:
@@ -232,45 +281,91 @@ def causes(decisions: Iterator[Decision], most: int) -> tuple[list[Cause], list[
             return list(found.values()), newest, False
         if place < most:
             newest.append(each)
-        key = (each.category, each.outcome, each.reason, each.scope, each.limit)
-        cause = found.setdefault(key, Cause(*key[:3], each.scope, each.limit, each))
-        cause.count += 1
-        cause.first_us = each.at_us
+        about = (each.limit,) if each.reason == Reason.REPEAT else (each.scope, each.limit)
+        key = (each.category, each.outcome, each.reason, *about, None if each.limit else each.detail)
+        found.setdefault(key, Cause(each, each.at_us)).note(each)
     return list(found.values()), newest, True
+
+
+def by_books(causes: Sequence[Cause], recent: Recent, now_us: int) -> None:
+    """Where not all decisions could be counted, the minutes of the books say since when: 30 minutes ago at most."""
+    for cause in causes:
+        told = cause.newest
+        ago = recent.of(told.category or "").begun.get((told.outcome, told.reason))
+        if ago is not None:
+            cause.since_us = min(cause.since_us, (now_us // MINUTE_US - ago) * MINUTE_US)
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Dead letters of one reason and code; ``newest_us`` is when the last of them died."""
+    """Dead letters of one reason and code, with the newest of them."""
 
     reason: str
     code: str | None
     count: int
-    newest_us: int
+    newest: DeadLetter
+
+    @property
+    def meaning(self) -> str:
+        """The reason in a few words; empty where it is not known."""
+        if self.code == UNKNOWN_CATEGORY:
+            return "the limits do not accept its category"
+        return _MEANINGS.get(Reason(self.reason), "") if self.reason in set(Reason) else ""
 
 
 def groups(pages: Iterator[list[DeadLetter]], most: int) -> tuple[list[Group], list[DeadLetter], int, bool]:
     """The groups, the newest first; the newest letters; how many were counted; whether these are all."""
     ends_s = time.monotonic() + GROUPED_S
     counts: Counter[tuple[str, str | None]] = Counter()
-    newest_us: dict[tuple[str, str | None], int] = {}
+    newest: dict[tuple[str, str | None], DeadLetter] = {}
     letters: list[DeadLetter] = []
     is_all = True
     for page in pages:
         for letter in page:
             key = (letter.reason, letter.code)
             counts[key] += 1
-            newest_us.setdefault(key, letter.at_us)
+            newest.setdefault(key, letter)
         letters += page[: most - len(letters)]
         if counts.total() > GROUPED and time.monotonic() > ends_s:
             is_all = False
             break
-    found = [Group(*key, count, newest_us[key]) for key, count in counts.items()]
+    found = [Group(*key, count, newest[key]) for key, count in counts.items()]
     return found, letters, counts.total(), is_all
 
 
-def limits(look: Look, kept: Sequence[Version], number: int | None) -> dict[str, Any]:
-    """The rules in force as sentences, the versions, and what the newest, or a chosen one, changed."""
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule in words: what it is about, and what it says of that."""
+
+    about: str
+    said: Sequence[str]
+
+
+def rules_of(policy: Policy, now_us: int, category: str | None = None) -> list[Rule]:
+    """All rules, or those that an event of the category follows."""
+    found = rules(policy, () if category is None else (category,))
+    if category is not None:
+        quiet = {
+            f"quiet {each.name}" for each in policy.quiet if each.categories is None or category in each.categories
+        }
+        own = f"category {category}"
+        found = {
+            about: said
+            for about, said in found.items()
+            if about in {"global", own, *quiet} or about.startswith(f"{own}, route ")
+        }
+    spans = next_quiet_sentences(policy, now_us)
+    return [_rule(sentence, spans) for sentence in found.values()]
+
+
+def _rule(sentence: str, spans: Sequence[str]) -> Rule:
+    about, _, said = sentence.removesuffix(".").partition(": ")
+    more = [span.removesuffix(".").partition(": ")[2] for span in spans if span.startswith(f"{about}: ")]
+    return Rule(about, [*said.split("; "), *more])
+
+
+def limits(look: Look, kept: Sequence[Version], number: int | None, category: str | None) -> dict[str, Any]:
+    """The rules in force in words, the versions, and what the newest, or a chosen one, changed."""
     from dispatcher.settings.differences import changes
 
     versions = list(kept)
@@ -278,7 +373,8 @@ def limits(look: Look, kept: Sequence[Version], number: int | None) -> dict[str,
     before = next((each for each in versions if chosen is not None and each.number < chosen.number), None)
     found = [] if chosen is None or before is None else changes(_content(before), _content(chosen))
     return {
-        "sentences": sentences(look.limits.policy),
+        "rules": rules_of(look.limits.policy, look.status.snapshot.now_us, category),
+        "category": category,
         "version": look.limits.version,
         "file": str(look.limits.path),
         "versions": versions,

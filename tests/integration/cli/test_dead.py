@@ -29,6 +29,7 @@ from dispatcher.core.outcomes import DEADLY, DeadLettered
 from dispatcher.core.policy import OnLimit
 from dispatcher.producer.blocking import Producer
 from dispatcher.settings.redaction import shown_url
+from dispatcher.store.audit import Audit
 from dispatcher.store.dead_letters import MAX_PAYLOAD, DeadLetters, Filter
 from tests.support.commands import Result, Streams, ended, rest_of, run, run_on, started, terminal
 from tests.support.dead_letters import (
@@ -463,6 +464,24 @@ def test_an_interrupted_replay_ends_its_chunk_and_says_how_far_it_came(redis: Da
     assert (result.code, result.out) == (130, "")
     said = f"error: interrupted: {count} replayed, 0 skipped, 0 gone; run it again for the rest\n"
     assert result.err.endswith(said)
+    assert trail(redis) == [("dead replay", count)]
+
+
+def test_an_interrupted_purge_stands_in_the_trail_with_what_it_has_removed(redis: Database, redis_url: str) -> None:
+    bury(redis, numbered(MANY))
+    with started("dead", "purge", "--all", "--yes", DISPATCHER_REDIS_URL=redis_url) as process:
+        until(lambda: redis.xlen(KEYS.dead) < MANY, "the first chunk")
+        process.send_signal(signal.SIGINT)
+        result = ended(process)
+    count = MANY - redis.xlen(KEYS.dead)
+    assert (result.code, result.out) == (130, "")
+    assert result.err.endswith(f"error: interrupted: {count} removed; run it again for the rest\n")
+    assert trail(redis) == [("dead purge", count)]
+
+
+def trail(redis: Database) -> list[tuple[str, int]]:
+    """What operators did, and to how many."""
+    return [(entry["what"], entry["count"]) for entry in Audit(redis, KEYS).newest()]
 
 
 def test_a_server_that_goes_away_in_the_middle_exits_with_69_and_nothing_goes_twice(own_server: RedisServer) -> None:

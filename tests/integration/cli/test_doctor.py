@@ -135,6 +135,25 @@ def test_an_unknown_setting_is_a_warning_with_the_nearest_name() -> None:
     )
 
 
+def test_repeats_routes_fallbacks_and_quiet_hours_are_said_in_sentences(tmp_path: Path) -> None:
+    file = tmp_path / "limits.yaml"
+    file.write_text(
+        'defaults: {fallback: "#ops"}\n'
+        "categories:\n"
+        '  alerts: {once: {per: 4h}, fallback: none, routes: [{match: "team=db", channel: "#db"}]}\n'
+        "quiet: {nights: {times: ['22:00-07:00'], zone: UTC, categories: [alerts], then: drop}}\n",
+        encoding="utf-8",
+    )
+    _, *said = [each.said for each in findings_about("limits", limits_file=file)]
+    assert [*said[:3], said[3].partition(", by")[0], said[4].partition(":")[0]] == [
+        "alerts: of events with the same dedup_key one is posted in any 4 hours, repeats are dropped",
+        "alerts, route 1: an event that names no channel is posted to #db if team is db",
+        "If the channel of an event of any other category is gone or archived, it is posted to #ops",
+        "Quiet hours nights: from 22:00 to 07:00 on every day",
+        "Quiet hours nights",
+    ]
+
+
 def test_every_fault_and_warning_of_the_limits_file_is_a_finding(tmp_path: Path) -> None:
     file = tmp_path / "limits.yaml"
     file.write_text("global: {limits: [5]}\nother: 1\n", encoding="utf-8")

@@ -123,7 +123,8 @@ def test_the_use_of_each_limit_is_shown(redis: Database, redis_url: str) -> None
 
     result = run("limits", "show", **env)
     assert result.err == f"dispatcher: namespace dispatcher on {shown_url(redis_url)}, limits in limits.yaml\n"
-    route, quiet, following = result.out.splitlines()[-3:]
+    route, gone, quiet, following = result.out.splitlines()[-4:]
+    assert gone.startswith("If the channel of an event of errors, audit and any other category is gone or archived, it")
     assert route.startswith("errors, route 1: an event that names no channel is posted to #db if")
     assert quiet.startswith("Quiet hours nights: from 22:00 to 07:00")
     assert following.startswith("Quiet hours nights: n")

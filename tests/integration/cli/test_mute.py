@@ -32,7 +32,7 @@ def muted(redis: Database) -> dict[str, tuple[int, str, str]]:
     snapshot = Books(redis, KEYS, QUEUE).snapshot()
     return {
         str(mute.muted): (round((mute.until_us - snapshot.now_us) / 1e6), mute.who.split("@")[0], mute.why)
-        for mute in snapshot.silences.in_force(snapshot.now_us)
+        for mute in snapshot.silences_in_force
     }
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from dispatcher.core.event import job_id_for
 from dispatcher.settings.limits_file import read_policy
+from dispatcher.store.audit import Audit
 from tests.support.commands import Streams, ended, rest_of, run, run_on, started
 from tests.support.deferral import run as work
 from tests.support.in_process import InProcess
@@ -278,5 +279,7 @@ def test_a_cancel_that_is_cut_off_leaves_the_rest_parked(stage: Stage, number: s
         assert result.code == 130
         assert f"interrupted: {MANY - 1 - len(left)} cancelled; what is not cancelled stays parked" in result.err
         assert len(settled(result.err)) == MANY - 1 - len(left)
+        (entry,) = Audit(stage.redis, stage.keys).newest()
+        assert (entry["what"], entry["count"]) == ("parked cancel", MANY - 1 - len(left))
     again = run("parked", "cancel", "--all", "--yes", **variables())
     assert again.out == f"{len(left)} cancelled\n"

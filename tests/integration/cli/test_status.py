@@ -182,10 +182,14 @@ def snapshot_of(**facts: object) -> Snapshot:
 
 def test_foreign_text_is_shown_as_it_is_and_does_nothing() -> None:
     facts = snapshot_of(
-        lines={"channel:#[red]\x1b[2Jops": Line(3, None), "channel:#late": Line(1, 1_090 * US)},
+        lines={
+            "channel:#[red]\x1b[2Jops": Line(3, None),
+            "channel:#late": Line(1, 1_090 * US),
+            "paused:orders": Line(2, None),
+        },
         cooldowns={"#late": 1_075 * US},
-        parked=4,
-        totals={"parked": 4, "parked [bold]x": 4},
+        parked=6,
+        totals={"parked": 6, "parked [bold]x": 6},
     )
     shown = drawn(Status(facts, {"[bold]x": []}, [], [WorkerEntry("w\x1b1", "[b]host", 7, "idle", 998.0)]))
     assert "\x1b" not in shown
@@ -193,6 +197,8 @@ def test_foreign_text_is_shown_as_it_is_and_does_nothing() -> None:
     assert "[bold]x" in shown
     assert "[b]host" in shown
     assert "after the one in flight" in shown
+    assert "orders (paused)" in shown
+    assert "when it is resumed" in shown
     assert "in 1m 30s" in shown
     assert "1m 15s" in shown
     assert "2.0s ago" in shown
@@ -323,12 +329,13 @@ def test_a_low_screen_shows_what_is_fullest_and_says_how_much_it_leaves_out() ->
 def test_a_storm_is_split_by_cause_and_the_totals_give_way_first(width: int, *, totals: bool) -> None:
     minute = Counts(
         {
-            "received": 32,
+            "received": 35,
             "sent errors": 1,
             "dropped errors limit:category": 12,
             "dropped errors limit:global": 3,
             "dropped deploys limit:label": 1,
             "dropped deploys cancelled": 2,
+            "dropped deploys repeat": 3,
             "digested reports limit:category": 4,
             "dead audit silenced": 5,
             "dead audit rejected": 1,
@@ -345,10 +352,10 @@ def test_a_storm_is_split_by_cause_and_the_totals_give_way_first(width: int, *, 
     rows = {line.split()[0]: " ".join(line.split()) for line in shown.splitlines() if line.strip()}
     for name, causes in (
         ("errors", "15: 12 own, 3 global"),
-        ("deploys", "3: 2 other, 1 own"),
+        ("deploys", "6: 3 repeated, 2 other, 1 own"),
         ("reports", "4 own"),
         ("audit", "6: 5 silenced, 1 other"),
-        ("all", "28: 17 own, 5 silenced, 3 global, 3 other"[: None if totals else 28]),
+        ("all", "31: 17 own, 5 silenced, 3 global"[: None if totals else 28]),
     ):
         assert causes in rows[name]
     assert ("5015" in rows["errors"], "Parked" in rows["Category"]) == (totals, totals)

@@ -213,7 +213,7 @@ def test_the_screen_says_what_runs_where_and_its_commands_work(up: Up, place: Pa
         "            And 5 more rules.",
         f"  posts to  Slack at {slack.base_url}, with a bot token",
         f"  workers   {pids[0]}, {pids[1]}; one that crashes is started again",
-        f"  HTTP      {url_of(command)}",
+        f"  HTTP      {url_of(command)}: its page, in a browser, shows what happens",
         "",
         f"In another terminal, in {place} and with the same variables:",
         '  send      dispatcher send deploys "hello"',

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from dispatcher.server.keys import Keys
+from dispatcher.web import alertmanager
 from tests.integration.web.test_ingest import payload
 from tests.support.dead_letters import on_lanes
 from tests.support.servers import Database
@@ -64,14 +65,52 @@ def test_one_alert_is_a_message_with_its_summary_and_links(serving: Serving, red
     )
 
 
-def test_many_alerts_are_one_message_that_names_ten_and_counts_the_others(serving: Serving, redis: Database) -> None:
-    many = [alert(n) for n in range(30)]
-    (event,) = sent(serving, redis, notification(*many, truncatedAlerts=7), "?category=disks")
+@pytest.mark.parametrize(("shown", "left_out", "more"), [(30, 7, 27), (3, 4, 4), (1, 2, 2)])
+def test_many_alerts_are_one_message_that_names_ten_and_counts_the_others(
+    serving: Serving, redis: Database, shown: int, left_out: int, more: int
+) -> None:
+    many = [alert(n) for n in range(shown)]
+    (event,) = sent(serving, redis, notification(*many, truncatedAlerts=left_out), "?category=disks")
     lines = event["text"].split("\n")
     assert event["category"] == "disks"
-    assert lines[0] == "[FIRING 30] DiskFull"
+    assert lines[0] == f"[FIRING {shown}] DiskFull"
     assert lines[1] == "- disk full on db0 (instance=db0)"
-    assert (len(lines), lines[-1]) == (12, "and 27 more")
+    assert (len(lines), lines[-1]) == (2 + min(shown, 10), f"and {more} more")
+
+
+def test_a_group_is_one_subject_and_news_where_other_alerts_fire_than_before() -> None:
+    def keys(*alerts: dict[str, Any], each: str = "group", **more: str) -> list[tuple[str | None, ...]]:
+        payloads = alertmanager.read_notification(notification(*alerts, **more), None, each).payloads
+        return [tuple(map(payload.get, ("dedup_key", "once_key", "status"))) for payload in payloads]
+
+    group = '{}:{alertname="DiskFull"}'
+    ((about, once, status),) = keys(alert(1), alert(2))
+    assert (about, status) == (group, None)
+    assert keys(alert(2), alert(1, startsAt="2026-11-20T11:00:00Z"), alert(3, "resolved")) == [(about, once, None)]
+    ((_, joined, _),) = keys(alert(1), alert(2), alert(3))
+    assert joined != once
+    assert keys(alert(1, "resolved"), alert(2, "resolved")) == [(group, None, "resolved")]
+    assert [(about, status) for about, _, status in keys(alert(1), alert(2, "resolved"), each="alert")] == [
+        ("f1", None),
+        ("f2", "resolved"),
+    ]
+    ((long, _, _),) = keys(alert(1), groupKey="é" * 200)
+    assert long is not None
+    assert len(long) == 32
+    assert keys(alert(1), groupKey="") == [(None, None, None)]
+
+
+def test_a_group_is_not_over_as_long_as_alerts_that_were_left_out_may_fire(serving: Serving, redis: Database) -> None:
+    (event,) = sent(serving, redis, notification(alert(1, "resolved"), status="resolved", truncatedAlerts=5))
+    assert event["dedup_key"] == '{}:{alertname="DiskFull"}'
+    assert "status" not in event
+
+
+def test_a_label_that_no_category_may_be_called_loses_no_alert(serving: Serving, redis: Database) -> None:
+    (event,) = sent(serving, redis, notification(alert(1), commonLabels={"dispatcher_category": "disks & more"}))
+    assert event["category"] == "disks-more"
+    many = {f"label{n:02}": str(n) for n in range(40)}
+    assert len(sent(serving, redis, notification(alert(2), commonLabels=many))[1]["labels"]) == 32
 
 
 def test_what_is_resolved_says_so(serving: Serving, redis: Database) -> None:
@@ -142,6 +181,7 @@ def test_a_notification_that_found_no_room_is_no_repeat_when_it_comes_again(serv
         (b"{}", 422, "/alerts"),
         (b'{"alerts": []}', 422, "/alerts"),
         (b'{"alerts": [5]}', 422, "/alerts"),
+        (b'{"alerts": [{}], "truncatedAlerts": "5"}', 422, "/truncatedAlerts"),
     ],
 )
 def test_what_is_no_notification_is_told(serving: Serving, body: bytes, status: int, pointer: str) -> None:
@@ -153,3 +193,4 @@ def test_a_notification_may_be_larger_than_other_bodies(serving: Serving, redis:
     large = [alert(n, annotations={"summary": "x" * 1_000}) for n in range(5_000)]
     (event,) = sent(serving, redis, notification(*large))
     assert len(event["text"]) < 4_000
+    assert serving.post("/v1/alertmanager", b" " * (alertmanager.MOST_BODY + 1)).status_code == 413

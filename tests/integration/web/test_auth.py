@@ -13,6 +13,7 @@ from dispatcher.errors import ConfigError
 from dispatcher.web.auth import read_tokens
 from tests.support.commands import run
 from tests.support.processes import until
+from tests.support.scrapes import Scrape
 from tests.support.servers import RedisServer
 from tests.support.serving import TOKENS, Serving
 
@@ -61,6 +62,13 @@ def test_a_token_opens_what_its_scopes_name(guarded: Serving, authorization: str
     assert answer.status_code == expected
     assert ("www-authenticate" in answer.headers) == (expected == 401)
     assert "secret-of" not in answer.text
+
+
+def test_events_are_counted_under_the_name_of_the_token(guarded: Serving) -> None:
+    with guarded.client("secret-of-shop") as shop, guarded.client("secret-of-prom") as prom:
+        before = Scrape.of(prom.get("/metrics").text).by("http_events_total", "source").get("shop", 0)
+        assert shop.post("/v1/events", json=[EVENT, EVENT]).status_code == 202
+        assert Scrape.of(prom.get("/metrics").text).by("http_events_total", "source")["shop"] == before + 2
 
 
 def test_without_a_token_only_health_is_told(guarded: Serving) -> None:

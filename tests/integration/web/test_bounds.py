@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+import httpx
 import pytest
 import uvicorn
 from redis.asyncio import Redis
@@ -15,25 +17,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from dispatcher.app.operating import Desk
-from dispatcher.app.servers import Server
-from dispatcher.app.serving import Readiness, open_intake
-from dispatcher.logs.event_log import build_event_log
-from dispatcher.settings.environment import Settings
-from dispatcher.web import bounds
-from dispatcher.web.app import App
-from dispatcher.web.auth import Guard
-from dispatcher.web.hooks import Hooks
-from dispatcher.web.ingest import Ingest
+from dispatcher.web import bounds, server
 from dispatcher.web.listening import listen
-from dispatcher.web.metrics import Metrics
-from dispatcher.web.operating import Operating
-from dispatcher.web.page.routes import Page
-from dispatcher.web.reading import Reading
-from dispatcher.web.server import server_of
-from dispatcher.web.threads import Threads
+from tests.integration.web.test_alertmanager import alert, notification
+from tests.integration.web.test_ingest import queued
+from tests.support.delay_proxy import DelayProxy
 from tests.support.processes import PATIENCE_S, until
-from tests.support.serving import Raw, Serving
+from tests.support.servers import RedisServer
+from tests.support.serving import Raw, Serving, app_on
 
 HEAD = ("POST /v1/events/errors HTTP/1.1", "Host: localhost", "Content-Type: text/plain")
 
@@ -41,40 +32,29 @@ HEAD = ("POST /v1/events/errors HTTP/1.1", "Host: localhost", "Content-Type: tex
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """The port of a server in this process whose spans of time are short; it needs no Redis until an event is whole."""
-    for name in ("HEAD_S", "BODY_S", "ANSWER_S", "KEEP_ALIVE_S", "READ_S"):
+    for name in ("HEAD_S", "BODY_S", "ANSWER_S", "READ_S"):
         monkeypatch.setattr(bounds, name, 0.2)
+    monkeypatch.setattr(server, "KEEP_ALIVE_S", 0.2)
     with running(redis_url="redis://127.0.0.1:1") as port:
         yield port
 
 
 @contextmanager
 def running(redis_url: str) -> Iterator[int]:
-    settings = Settings.isolated()
-
     async def serve() -> None:
-        client = Redis.from_url(redis_url)
-        desk = Desk(settings, Server(redis_url, "nowhere"), timeout_s=0.2)
-        log, threads = build_event_log(), Threads()
-        ingest = Ingest(open_intake(settings, client))
-        operating = Operating(desk, threads, log)
-        app = App(
-            guard=Guard(None),
-            ingest=ingest,
-            hooks=Hooks(ingest, desk, threads, log),
-            reading=Reading(desk, threads),
-            operating=operating,
-            metrics=Metrics(desk, threads),
-            page=Page(Guard(None), desk, operating, threads),
-            readiness=Readiness(settings, client),
-            log=log,
-        ).build()
-        app.router.routes.append(Route("/sleep", bounds.bounded(sleep), methods=["GET", "POST"]))
-        servers.append(server_of(app))
-        await servers[0].serve([listening])
+        async with Redis.from_url(redis_url) as client:
+            app = app_on(redis_url, client)
+            app.router.routes.append(Route("/sleep", bounds.bounded(sleep), methods=["GET", "POST"]))
+            app.router.routes.append(Route("/defect", bounds.bounded(fail)))
+            servers.append(server.server_of(app))
+            await servers[0].serve([listening])
 
     async def sleep(_request: Request, _body: bytes) -> Response:
         await asyncio.Event().wait()
         return Response()
+
+    async def fail(_request: Request, _body: bytes) -> Response:
+        raise ZeroDivisionError
 
     servers: list[uvicorn.Server] = []
     with listen("127.0.0.1", 0) as listening:
@@ -128,13 +108,75 @@ def test_what_gets_no_answer_in_time_is_503(hurried: int) -> None:
     assert "retry-after: 2" in text
 
 
-def test_an_event_is_refused_in_time_where_redis_is_away(hurried: int) -> None:
+def test_the_answer_to_a_defect_says_that_its_connection_ends(hurried: int) -> None:
     with connected(hurried) as peer:
-        peer.send(*HEAD, "Content-Length: 1", "Connection: close", body=b"x")
+        peer.send("GET /defect HTTP/1.1", "Host: localhost")
         code, text = peer.answer()
+    assert code == 500
+    assert "connection: close" in text.lower()
+
+
+ASKED = (
+    ("POST /v1/events/errors", b"disk full"),
+    ("POST /v1/alertmanager", json.dumps(notification(alert(1))).encode()),
+    ("POST /v1/hooks/github", b"{}"),
+    ("GET /v1/status", b""),
+    ("GET /-/ready", b""),
+    ("GET /metrics", b""),
+    ("GET /", b""),
+)
+"""Requests that need Redis; those who send webhooks come again at 5xx alone."""
+
+
+@pytest.mark.parametrize(("asked", "body"), ASKED, ids=lambda value: value if isinstance(value, str) else "")
+def test_where_redis_is_away_the_answer_is_to_come_again(hurried: int, asked: str, body: bytes) -> None:
+    code, text = answer_to(hurried, asked, body)
     assert code == 503
-    assert "retry-after: 2" in text
-    assert '"ids":[],"rest_from":0' in text
+    assert asked == "GET /metrics" or "retry-after: 2" in text.lower()
+    if asked.endswith(("errors", "alertmanager")):
+        assert '"ids":[],"rest_from":0' in text
+
+
+def test_where_redis_does_not_answer_it_is_the_same_within_the_time_of_an_answer(
+    own_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "ANSWER_S", 0.2)
+    with running(own_server.url) as port:
+        own_server.freeze()
+        try:
+            answers = [answer_to(port, asked, body) for asked, body in ASKED]
+            assert answer_to(port, "GET /-/healthy", b"")[0] == 200
+        finally:
+            own_server.cont()
+    assert [code for code, _ in answers] == [503] * len(ASKED)
+
+
+def test_lines_that_are_not_all_enqueued_in_time_say_how_far_they_got(own_server: RedisServer) -> None:
+    goes_on = threading.Event()
+
+    def hold_the_second_part(piece: bytes) -> None:
+        if b"e700" in piece or b"e800" in piece:
+            goes_on.wait(PATIENCE_S)
+
+    body = b"".join(b'{"category": "errors", "text": "x", "id": "e%d"}\n' % n for n in range(1_200))
+    with DelayProxy(own_server.socket) as proxy, running(proxy.url) as port:
+        url = f"http://127.0.0.1:{port}/v1/events"
+        proxy.on_call = hold_the_second_part
+        answer = httpx.post(url, content=body, headers={"Content-Type": "application/x-ndjson"})
+        goes_on.set()
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
+        assert (answer.json()["rest_from"], answer.json()["ids"]) == (500, [f"e{n}" for n in range(500)])
+        again = httpx.post(url, content=body, headers={"Content-Type": "application/x-ndjson"})
+    assert (again.status_code, len(again.json()["ids"])) == (202, 1_200)
+    with own_server.client() as redis:
+        assert queued(redis) == [f"e{n}" for n in range(1_200)]
+
+
+def answer_to(port: int, asked: str, body: bytes) -> tuple[int, str]:
+    with connected(port) as peer:
+        length = f"Content-Length: {len(body)}"
+        peer.send(f"{asked} HTTP/1.1", "Host: localhost", length, "Connection: close", body=body)
+        return peer.answer()
 
 
 @pytest.mark.parametrize(

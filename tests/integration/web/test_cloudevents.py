@@ -37,10 +37,13 @@ def test_data_that_is_an_event_is_taken_as_one(serving: Serving, redis: Database
 
 @pytest.mark.parametrize("way", [to_structured, to_binary], ids=["structured", "binary"])
 def test_a_text_goes_to_the_category_that_the_type_names(serving: Serving, redis: Database, way: Any) -> None:  # noqa: ANN401 - the SDK's
-    attributes = {"id": "1", "source": "/db1", "type": "disk.full", "datacontenttype": "text/plain"}
+    trace = f"00-{'a' * 32}-{'b' * 16}-01"
+    kind = {"datacontenttype": "text/plain", "traceparent": trace}
+    attributes = {"id": "1", "source": "/db1", "type": "disk.full", **kind}
     sent = send(serving, way(CloudEvent(attributes, "Platte voll"), JSONFormat()))
     found = payload(redis, sent["ids"][0])
     assert (found["category"], found["text"]) == ("disk.full", "Platte voll")
+    assert found["labels"] == {"traceparent": trace}
 
 
 def test_a_batch_is_all_or_nothing_and_the_id_is_that_of_source_and_id_together(

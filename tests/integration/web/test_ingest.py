@@ -61,6 +61,7 @@ def test_the_text_route_takes_the_body_as_it_is_and_fields_from_headers(serving:
         ("X-Id", "t1"),
         ("X-Channel", "ops"),
         ("X-Priority", "high"),
+        ("X-Dedup-Key", "disk-db1"),
         ("X-Label", "host=db1"),
         ("X-Label", "place=Zürich".encode().decode("latin-1")),
         ("Content-Type", "application/x-www-form-urlencoded"),  # what curl says of --data
@@ -73,6 +74,23 @@ def test_the_text_route_takes_the_body_as_it_is_and_fields_from_headers(serving:
     found = payload(redis, "t1")
     assert found["text"] == "Platte voll: 99 % €\n"
     assert (found["channel"], found["labels"]) == ("#ops", {"host": "db1", "place": "Zürich"})
+    assert found["dedup_key"] == "disk-db1"
+
+
+def test_the_trace_of_a_request_is_a_label_of_its_events_unless_they_have_one(
+    serving: Serving, redis: Database
+) -> None:
+    own, given = (f"00-{n * 32}-{n * 16}-01" for n in "ab")
+    body = [{**EVENT, "id": "a"}, {**EVENT, "id": "b", "labels": {"traceparent": own}}]
+    assert serving.post("/v1/events", body, traceparent=given).status_code == 202
+    assert serving.post("/v1/events/errors", b"x", X_Id="c", X_Label="host=db1", traceparent=given).status_code == 202
+    assert serving.post("/v1/events/errors", b"x", X_Id="d", traceparent="no trace").status_code == 202
+    assert [payload(redis, id_).get("labels") for id_ in "abcd"] == [
+        {"traceparent": given},
+        {"traceparent": own},
+        {"host": "db1", "traceparent": given},
+        None,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -137,9 +155,11 @@ def test_an_event_over_256_kib_is_413(serving: Serving, field: str) -> None:
     assert (answer.status_code, answer.json()["errors"][0]["index"]) == (413, 1)
 
 
-def test_an_array_of_more_than_500_events_is_413(serving: Serving) -> None:
+def test_an_array_of_more_than_500_events_or_lines_of_more_than_10000_are_413(serving: Serving) -> None:
     assert serving.post("/v1/events", events(500)).status_code == 202
     assert serving.post("/v1/events", events(501)).status_code == 413
+    answer = serving.post("/v1/events", lines(10_001), Content_Type="application/x-ndjson")
+    assert (answer.status_code, answer.json()["detail"]) == (413, "the body holds 10001 lines, expected at most 10000")
 
 
 @pytest.mark.parametrize(
@@ -188,10 +208,20 @@ def test_a_request_that_finds_no_room_enqueues_nothing_and_is_told_to_come_again
     assert serving.post("/v1/events", more[:-1]).json()["duplicate"] == 200, "what is there needs no room"
 
 
-def test_json_lines_that_fill_the_queue_say_how_far_they_got(serving: Serving, redis: Database) -> None:
-    answer = serving.post("/v1/events", lines(1_200), Content_Type="application/x-ndjson")
+def test_json_lines_that_fill_the_queue_say_how_far_they_got_and_sent_again_they_go_on(
+    serving: Serving, redis: Database
+) -> None:
+    body = b"".join(json.dumps({**EVENT, "text": f"e{n}"}).encode() + b"\n" for n in range(1_200))
+    headers = {"Content_Type": "application/x-ndjson", "Idempotency_Key": "k"}
+    answer = serving.post("/v1/events", body, **headers)
     assert (answer.status_code, answer.json()["rest_from"]) == (503, 1_000)
-    assert answer.json()["ids"] == queued(redis) == [f"e{n}" for n in range(1_000)]
+    ids = queued(redis)
+    assert answer.json()["ids"] == ids
+    assert len(set(ids)) == 1_000
+    redis.ltrim(LANE, 500, -1)  # a worker has taken some
+    again = serving.post("/v1/events", body, **headers).json()
+    assert (again["enqueued"], again["duplicate"], again["ids"][:1_000]) == (200, 1_000, ids)
+    assert [payload(redis, id_)["text"] for id_ in queued(redis)] == [f"e{n}" for n in range(500, 1_200)]
 
 
 def test_unknown_paths_and_methods_are_problems_too(serving: Serving) -> None:

@@ -10,8 +10,10 @@ import pytest
 from prometheus_client.core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 
+from dispatcher.core.limits import Lane, Reason
 from dispatcher.errors import GateUnavailable
 from dispatcher.producer.blocking import Producer
+from dispatcher.server.keys import Keys
 from dispatcher.testing import SlackStandIn
 from dispatcher.web.metrics import Look
 from tests.support.commands import run
@@ -20,6 +22,7 @@ from tests.support.scrapes import COUNTERS, GAUGES, HISTOGRAMS, OF_PROCESS, Scra
 from tests.support.servers import Database, RedisServer
 from tests.support.serving import Serving
 
+KEYS = Keys("dispatcher")
 LIMITS = """\
 global: {limits: [20/1h]}
 channels: {default: {pace: none}}
@@ -28,7 +31,10 @@ categories:
   errors: {limits: [2/30m, {max: 1, window: 1h, shadow: true}]}
   deploys: {on_limit: defer, limits: [1/1h]}
   audit: {on_limit: dead-letter, limits: [1/1h]}
+  disks: {once: {per: 1h}}
 """
+WAITS = ("limit", "pace", "retry", "cooldown", "paused", "silenced", "quiet", "scheduled", "resolved", "unknown")
+"""Whatever an event may wait for."""
 
 
 @pytest.fixture
@@ -43,6 +49,7 @@ def scraped(redis: Database, env: dict[str, str]) -> Scrape:
     producer = Producer(redis)
     for category, count in (("errors", 3), ("audit", 2), ("deploys", 3), ("mystery", 2)):
         producer.send_many([{"category": category, "text": str(n)} for n in range(count)])
+    producer.send_many([{"category": "disks", "text": "full", "dedup_key": "db1"} for _ in range(3)])
     assert run("worker", "--burst", **env, DISPATCHER_SINK="console").code == 0
     producer.send("errors", "later", priority="high")
     return Scrape.of(run("metrics", **env).out)
@@ -51,12 +58,13 @@ def scraped(redis: Database, env: dict[str, str]) -> Scrape:
 def test_a_scrape_tells_what_became_of_every_event(scraped: Scrape) -> None:
     assert scraped.faults() == []
     assert scraped.by("events_received_total", "category") == {
-        "": 0, "errors": 3, "audit": 2, "deploys": 3, "mystery": 2,
+        "": 0, "errors": 3, "audit": 2, "deploys": 3, "disks": 3, "mystery": 2,
     }  # fmt: skip
     assert scraped.value("events_total", category="errors", outcome="sent") == 2
     assert scraped.value("events_ended_total", outcome="dead", reason="limit:category") == 1
     assert scraped.value("suppressed_total", category="errors", limit="category") == 1
     assert scraped.value("suppressed_total", category="audit", limit="category") == 1
+    assert scraped.value("suppressed_total", category="disks", limit="repeat") == 2
     assert scraped.value("shadow_denied_total", scope="category:errors", limit="1/1h") == 1
     assert scraped.by("parked", "why") == {"limit": 2}
     assert scraped.by("waiting", "lane") == {"high": 1, "normal": 0, "low": 0}
@@ -66,7 +74,7 @@ def test_a_scrape_tells_what_became_of_every_event(scraped: Scrape) -> None:
     assert scraped.value("limit_max", scope="global", window="1h") == 20
     assert 0 < scraped.value("limit_free_in_seconds", scope="category:audit", window="1h") <= 3_600
     assert scraped.value("limits_version") == 1
-    assert scraped.total("delivery_seconds_count") == 6
+    assert scraped.total("delivery_seconds_count") == 7
 
 
 def test_the_families_are_those_of_the_documentation(scraped: Scrape) -> None:
@@ -161,6 +169,27 @@ def test_series_stay_bounded_however_many_categories_come(redis: Database, env: 
     shown = set(few.by("events_received_total", "category")) - {"", "other"}
     assert len(shown) == 10
     assert shown <= set(first)
+
+
+def test_a_scrape_has_less_than_5000_series_where_everything_has_happened_in_each_category(
+    redis: Database, env: dict[str, str]
+) -> None:
+    names = [f"c{n}" for n in range(300)]
+    rule = "{limits: [3/1m, 5/1h, 7/3h, {max: 1, window: 1h, shadow: true}], channel: '#%s'}"
+    text = "".join(f"  {name}: {rule % name}\n" for name in names)
+    Path(env["DISPATCHER_LIMITS_FILE"]).write_text(f"categories:\n{text}", encoding="utf-8")
+    assert run("limits", "apply", env["DISPATCHER_LIMITS_FILE"], **env).code == 0
+    ended = [f"{outcome} {{}} {reason.value}" for outcome in ("dropped", "digested", "dead") for reason in Reason]
+    fields = ["sent {}", *ended, *(f"parked {{}} {why}" for why in WAITS)]
+    redis.hset(KEYS.totals, mapping={field.format(name): 1 for name in names for field in fields})
+    redis.hset(KEYS.shadowed, mapping={f"category:{name} {limit}": 1 for name in names for limit in ("1/1h", "2/1h")})
+    waited = ("nothing", "limit", "pace", "cooldown", "retry", "paused", "quiet")
+    took = {f"delivery {word} {lane.value} {n}": 1 for word in waited for lane in Lane for n in range(1, 17)}
+    redis.hset(KEYS.metrics, mapping={**took, **{f"slack method{n} ok": 1 for n in range(300)}})
+    redis.zadd(KEYS.cooldowns, {f"#{name}": 4e15 for name in names})
+    scraped = Scrape.of(run("metrics", **env).out)
+    assert 4_000 < scraped.series < 5_000
+    assert len(scraped.by("parked", "category")) == 151
 
 
 def test_requests_to_slack_are_counted_with_what_is_settled(

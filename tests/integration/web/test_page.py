@@ -14,6 +14,7 @@ import pytest
 from dispatcher.core.limits import Reason
 from dispatcher.core.outcomes import DeadLettered
 from dispatcher.core.policy import OnLimit
+from dispatcher.web.page.silences import FIELDS
 from dispatcher.web.page.views import VIEWS
 from tests.support.dead_letters import EXHAUSTED, KEYS, buried, bury, numbered, on_lanes
 from tests.support.deferral import run as work
@@ -24,6 +25,18 @@ from tests.support.serving import TOKENS, Serving
 from tests.support.stage import UNPACED, Stage, policy_of
 
 LIMITS: Final = 'defaults: {limits: [1/1d], on_limit: defer, channel: "#all"}\n'
+RULES: Final = """\
+defaults: {limits: [5/30m], channel: "#all"}
+categories:
+  alerts:
+    limits: [10/30m]
+    channel: "#alerts"
+    routes: [{match: severity=critical, channel: "#oncall"}]
+    fallback: "#ops"
+    once: {by: [host], per: 4h}
+quiet:
+  nights: {times: ["22:00-07:00"], zone: UTC, categories: [alerts], then: digest}
+"""
 NASTY: Final = """<script>alert(1)</script>"'><img src=x onerror=alert(1)>"""
 SEES: Final = ["/", "/suppressed", "/explain", "/waiting", "/dead", "/silences", "/limits", "/audit"]
 
@@ -160,10 +173,10 @@ def test_it_says_who_is_suppressed_by_which_limit_and_since_when(audience: httpx
         stage.send(id_, channel=UNPACED)
         stage.worker("ann").run()
     page = seen(audience, "/suppressed")
-    (cause,) = [row for row in page.rows() if len(row) == 6]
-    assert cause[:4] == ["errors", "dropped", "1/30m of category:errors", "2"]
+    (cause,) = [row for row in page.rows() if len(row) == 7]
+    assert cause[:4] == ["errors", "dropped", "the limit of category errors, 1 in 30m", "2"]
     assert [row[1] for row in page.rows() if len(row) == 5] == ["c", "b"]
-    assert "errors 2 by its own limit" in page.text
+    assert [heading.text for heading in page.all("h2")] == ["Now", "The newest"]
     assert "No suppressed event is on record for news." in seen(audience, "/suppressed?category=news").text
 
 
@@ -174,7 +187,7 @@ def test_an_event_is_found_by_its_id_by_a_beginning_of_it_and_by_words(audience:
     for asked in ("late-disk-db2", "late"):
         told = seen(audience, f"/explain?id={asked}").one("main")
         assert told.one("pre").text == "text of late-disk-db2"
-        assert "late-disk-db2 Waits for room" in told.text
+        assert "Waits for room" in told.text
     assert [row[0] for row in seen(audience, "/explain?text=DISK-DB2&category=errors").rows()] == ["late-disk-db2"]
     assert [row[0] for row in seen(audience, "/waiting?text=db2").rows() if len(row) == 6]
     assert seen(audience, "/explain?text=nobody").rows() == []
@@ -187,7 +200,7 @@ def test_what_waits_is_shown_with_the_instant_at_which_it_is_expected(audience: 
     page = until(lambda: page if (page := seen(audience, "/waiting")).text.count("2 parked") else None, "a new look")
     (line,) = [row for row in page.rows() if len(row) == 4]
     events = [row for row in page.rows() if len(row) == 6]
-    assert (line[0], line[1], line[3]) == ("errors", "2", "category:errors")
+    assert (line[0], line[1], line[3]) == ("errors", "2", "room in the limit of category errors")
     assert {row[1] for row in events} == {"two", "three"}
     assert all(re.fullmatch(r"\d\d:\d\d:\d\d|\d{4}-\d\d-\d\d \d\d:\d\d", row[0]) for row in events)
 
@@ -219,8 +232,14 @@ def test_the_first_view_says_what_is_stopped_and_how_much_of_a_limit_is_used(
 def test_a_group_of_dead_letters_is_counted_before_it_is_replayed(browser: httpx.Client, redis: Database) -> None:
     bury(redis, numbered(5))
     bury(redis, [{"category": "deploys", "text": "x", "id": "d"}], EXHAUSTED)
-    groups = [row[:3] for row in seen(browser, "/dead").rows() if len(row) == 5]
-    assert groups == [["exhausted", "connection", "1"], ["rejected", "channel_not_found", "5"]]
+    (by_reason,) = [
+        each for each in seen(browser, "/dead").all("table") if each.attributes["aria-labelledby"] == "groups"
+    ]
+    groups = [row[:4] for row in by_reason.rows()]
+    assert groups == [
+        ["exhausted", "connection", "tried in vain, as often as it may be connection refused", "1"],
+        ["rejected", "channel_not_found", "Slack refuses it there is no such channel", "5"],
+    ]
     (form,) = [form for form in seen(browser, "/dead").all("form") if inputs(form).get("reason") == "rejected"]
     asked = browser.post(form.attributes["action"], data=inputs(form))
     assert asked.status_code == 200
@@ -256,9 +275,108 @@ def test_without_the_scope_nothing_is_offered_and_nothing_done(desk: Serving, re
         page = seen(eve, "/dead")
         assert [form.attributes.get("method") for form in page.all("form")] == [None]
         assert "Your token has not the scope operate." in page.text
-        refused = eve.post("/dead/replay", data={"all": "true", "confirmed": "true"})
-    assert (refused.status_code, refused.headers["content-type"]) == (403, "text/html; charset=utf-8")
+        assert [each.attributes.get("method") for each in seen(eve, "/silences").all("form")] == []
+        for path, data in (
+            ("/dead/replay", {"all": "true", "confirmed": "true"}),
+            ("/silences/preview", silence("host=db1")),
+            ("/silences/add", silence("host=db1")),
+            ("/silences/expire", {"id": "1"}),
+        ):
+            refused = eve.post(path, data=data)
+            assert (refused.status_code, refused.headers["content-type"]) == (403, "text/html; charset=utf-8")
     assert len(buried(redis)) == 2
+
+
+def silence(matchers: str, **fields: str) -> dict[str, str]:
+    return {"matchers": matchers, "for": "2h", "why": "db1 moves", **fields}
+
+
+def test_a_silence_is_previewed_added_and_expired(browser: httpx.Client, redis: Database) -> None:
+    labels = [
+        {"labels": {"host": host}, **event} for event, host in zip(numbered(3), ("db1", "db2", "db1"), strict=True)
+    ]
+    bury(redis, labels)
+    (form,) = seen(browser, "/silences").all("form")
+    assert [each.attributes["name"] for each in form.all("input")] == list(FIELDS)
+    asked = browser.post(form.attributes["action"], data=silence("host=db1 severity!=critical", end_if_idle="1h"))
+    question = read_html(asked.text).one("main")
+    assert "It would have matched 2 of the newest 3 events" in question.text
+    assert "host is db1, and severity is not critical" in question.text
+    assert [row[1] for row in question.rows()] == ["e2", "e0"]
+    assert seen(browser, "/silences").rows() == []
+    (sure,) = question.all("form")
+    added = browser.post(sure.attributes["action"], data=inputs(sure))
+    assert (added.status_code, added.headers["location"]) == (303, "/silences?added=1")
+    page = seen(browser, "/silences?added=1")
+    assert "Silence 1 was added." in page.text
+    (row,) = page.rows()
+    assert row[:3] == ["host=db1 severity!=critical", "db1 moves", "olga"]
+    assert row[4].endswith("or when nothing matched for 1h")
+    assert row[5:] == ["0", "1", "Expire"]
+    (expire,) = [each for each in page.all("form") if each.attributes["action"] == "/silences/expire"]
+    assert browser.post("/silences/expire", data=inputs(expire)).headers["location"] == "/silences?expired=1"
+    page = seen(browser, "/silences?expired=1")
+    assert "Nothing is silenced now." in page.text
+    (gone,) = page.rows()
+    assert (gone[0], gone[4].split(" ", 1)[1]) == ("host=db1 severity!=critical", "by olga")
+    trail = [row[1:] for row in seen(browser, "/audit").rows()]
+    assert trail == [
+        ["olga", "silence expire", "1", "", "", "page"],
+        ["olga", "silence add", "1: host=db1 severity!=critical", "", "db1 moves", "page"],
+    ]
+
+
+def test_silences_that_begin_later_and_mutes_are_listed(browser: httpx.Client) -> None:
+    browser.post("/silences/add", data=silence("team=web", start="30m"))
+    browser.put("/v1/mutes/errors", json={"for": "1h", "why": "too loud"})
+    page = seen(browser, "/silences")
+    assert [(table.one("caption").text.split(";")[0], table.rows()[0][0]) for table in page.all("table")] == [
+        ("In force", "category=errors"),
+        ("Nothing is suppressed by these yet", "team=web"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        (silence("host"), "expected NAME=VALUE"),
+        (silence("category=*"), "it would match everything"),
+        ({"matchers": "host=db1", "for": "2h"}, "why is missing"),
+        (silence("host=db1", start="soon"), "start is"),
+        (silence("host=db1", **{"for": "4000d"}), "it would last too long"),
+    ],
+)
+def test_a_silence_that_cannot_be_is_shown_again_with_what_is_wrong(
+    browser: httpx.Client, fields: dict[str, str], fault: str
+) -> None:
+    answer = browser.post("/silences/add", data=fields)
+    page = read_html(answer.text)
+    assert answer.status_code == 422
+    (alert,) = [each for each in page.all("ul") if each.attributes.get("role") == "alert"]
+    assert fault in alert.text
+    typed = {
+        each.attributes["name"]: each.attributes["value"] for each in page.all("input") if each.attributes["value"]
+    }
+    assert typed == {**fields, "until_resolved": "true"}
+    assert browser.get("/v1/silences").json() == {"silences": []}
+
+
+def test_the_rules_of_a_category_are_said_in_sentences(redis_url: str, tmp_path: Path) -> None:
+    (tmp_path / "limits.yaml").write_text(RULES, encoding="utf-8")
+    with Serving(redis_url, tmp_path, DISPATCHER_LIMITS_FILE="limits.yaml") as serving, serving.client() as client:
+        page = seen(client, "/limits?category=alerts").one("main")
+        others = seen(client, "/limits?category=news").text
+    for said in (
+        "at most 10 in any 30 minutes, posted to #alerts unless a route matches",
+        "of events with the same host one is posted in any 4 hours, repeats are dropped",
+        "if its channel is gone or archived, it is posted to #ops",
+        "alerts, route 1 an event that names no channel is posted to #oncall if severity is critical",
+        "Quiet hours nights from 22:00 to 07:00 on every day, by the clock of UTC, for alerts",
+    ):
+        assert said in page.text
+    assert re.search(r"(now, since|next from) \d{4}-\d\d-\d\d", page.text)
+    assert "alerts" not in others
+    assert "news at most 5 in any 30 minutes" in others
 
 
 @pytest.mark.parametrize(
@@ -270,6 +388,8 @@ def test_a_form_of_another_site_changes_nothing(
     bury(redis, numbered(2))
     answer = browser.post("/dead/purge", data={"all": "true", "confirmed": "true"}, headers=headers)
     assert (answer.status_code, len(buried(redis))) == (403, 2)
+    assert browser.post("/silences/add", data=silence("host=db1"), headers=headers).status_code == 403
+    assert browser.get("/v1/silences").json() == {"silences": []}
 
 
 def test_a_browser_is_asked_for_a_token(desk: Serving) -> None:

@@ -26,7 +26,10 @@ EVENT = {"category": "errors", "text": "disk full"}
 
 
 class Load:
-    """Clients that send events with ids, each again until it is accepted; ``accepted`` are those ids."""
+    """Clients that send events, each again until it is accepted; ``accepted`` are the ids.
+
+    Half of the clients give ids to their events, the others a key to each request.
+    """
 
     def __init__(self, url: str, clients: int = 4) -> None:
         self.accepted: list[str] = []
@@ -39,15 +42,16 @@ class Load:
         number = 0
         with httpx.Client(base_url=self._url, timeout=5) as http:
             while not self._ends.is_set():
-                event_id = f"c{client}-{number}"
+                name = f"c{client}-{number}"
+                event, headers = ({**EVENT, "id": name}, {}) if client % 2 else (EVENT, {"Idempotency-Key": name})
                 try:
-                    answer = http.post("/v1/events", json=[{**EVENT, "id": event_id}])
+                    answer = http.post("/v1/events", json=[event], headers=headers)
                 except httpx.HTTPError:
                     self.retries += 1
                     self._ends.wait(0.01)
                     continue
                 if answer.status_code == 202:
-                    self.accepted.append(event_id)
+                    self.accepted += answer.json()["ids"]
                     number += 1
                 else:
                     assert answer.status_code == 503, answer.text

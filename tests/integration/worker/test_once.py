@@ -11,12 +11,12 @@ from dispatcher.core.event import Event, new_event_id
 from dispatcher.core.limits import US, Limit
 from dispatcher.core.once import Once, Then
 from dispatcher.core.policy import CategoryRule, OnLimit
-from dispatcher.core.posts import Receipt, Rejected
+from dispatcher.core.posts import Receipt, Rejected, Retryable
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.explanations import Explanations
 from tests.support.deferral import run
 from tests.support.servers import Database
-from tests.support.stage import UNPACED, Stage, Worker, policy_of
+from tests.support.stage import BACKOFF_US, UNPACED, Stage, Worker, policy_of
 
 pytestmark = pytest.mark.server
 
@@ -104,6 +104,16 @@ def test_a_message_that_is_not_posted_gives_its_key_back(stage: Stage, ann: Work
     assert repeats(stage) == 0
 
 
+def test_a_message_that_is_tried_again_is_no_repeat_of_itself(stage: Stage, ann: Worker) -> None:
+    ann.desk.reply = lambda _: Retryable("http_500", "", uses_attempt=True, reached=True)
+    stage.send("a", dedup_key="db1")
+    run(ann)
+    ann.desk.reply = lambda message: Receipt(message.channel, "1.000001")
+    stage.clock.now_us += BACKOFF_US
+    run(ann)
+    assert ann.desk.posts == ["a", "a"]
+
+
 def test_one_that_stands_in_line_keeps_its_key_until_it_is_posted(stage: Stage, ann: Worker) -> None:
     stage.send("a", "b", "c", category="later")
     stage.send("d", "e", category="later", dedup_key="db1")
@@ -144,6 +154,16 @@ def test_one_that_waits_for_its_channel_keeps_its_key(stage: Stage, ann: Worker)
     assert repeats(stage) == 1
     assert stage.line("#paced")[-1:] == ["c"]
     assert first.candidate.leased.id == "a"
+
+
+def test_one_that_waited_for_its_channel_alone_is_no_repeat_of_itself(stage: Stage, ann: Worker) -> None:
+    stage.send("a", category="paced", dedup_key="db1")
+    stage.send("b", category="paced", dedup_key="db2")
+    (first,) = ann.go()
+    assert stage.line("#paced") == ["b"]
+    ann.deliver([first])
+    run(ann)
+    assert ann.desk.posts == ["a", "b"]
 
 
 def test_an_explanation_names_the_event_that_was_posted(stage: Stage, ann: Worker) -> None:
@@ -218,6 +238,52 @@ class TestEdit:
         ann.run()
         assert ann.desk.posts == ["a", "c"]
         assert [message.text.split(",")[0] for _, _, message in ann.desk.edits] == ["text of a\n_x2", "text of c\n_x2"]
+
+    def test_a_recovery_after_the_window_tells_the_count_too(self, stage: Stage, ann: Worker) -> None:
+        stage.send("a", "b", dedup_key="db1")
+        ann.run()
+        stage.clock.now_us += HOUR_US
+        ann.run()
+        stage.send("r", dedup_key="db1", status="resolved")
+        ann.run()
+        assert ann.desk.edits[-1][2].text == ":white_check_mark: ~text of a~\nx2, after 1 h"
+
+    def test_while_the_next_message_is_being_posted_its_repeats_are_not_counted_in_the_one_before(
+        self, stage: Stage, ann: Worker
+    ) -> None:
+        stage.send("a", dedup_key="db1")
+        ann.run()
+        stage.clock.now_us += HOUR_US
+        stage.send("b", dedup_key="db1")
+        started = ann.go()
+        stage.send("c", dedup_key="db1")
+        ann.run()
+        assert ann.desk.edits == []
+        ann.deliver(started)
+        ann.run()
+        assert [message.text.split(",")[0] for _, _, message in ann.desk.edits] == ["text of b\n_x2"]
+
+    def test_a_recovery_about_one_message_leaves_the_counts_of_others(self, stage: Stage, ann: Worker) -> None:
+        rule = replace(stage.policy.categories["errors"], once=replace(ONCE, by=("host",), then=Then.EDIT))
+        stage.policy = replace(stage.policy, categories={"errors": rule})
+        stage.send("a", "b", dedup_key="db", labels={"host": "db1"})
+        stage.send("c", "d", "e", dedup_key="db", labels={"host": "db2"})
+        stage.send("r", dedup_key="db", status="resolved", labels={"host": "db2"})
+        for _ in range(2):
+            ann.run()
+            stage.clock.now_us += 30 * US
+        assert sorted(message.text.splitlines()[-1].split(",")[0] for _, _, message in ann.desk.edits) == ["_x2", "x3"]
+
+    def test_where_repeats_were_dropped_before_none_is_counted(self, stage: Stage, ann: Worker) -> None:
+        counting = stage.policy
+        stage.policy = replace(counting, categories={"errors": replace(counting.categories["errors"], once=ONCE)})
+        stage.send("a", dedup_key="db1")
+        ann.run()
+        stage.policy = counting
+        stage.send("b", dedup_key="db1")
+        ann.run()
+        assert stage.snapshot().counts.by_reason("dropped") == {("errors", "repeat"): 1}
+        assert stage.snapshot().all_tallies == 0
 
     def test_repeats_of_one_that_is_not_posted_yet_are_told_when_it_is(self, stage: Stage, ann: Worker) -> None:
         stage.send("a", dedup_key="db1")

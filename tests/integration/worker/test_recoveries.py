@@ -286,6 +286,21 @@ def test_an_edit_that_was_lost_is_made_again(stage: Stage, ann: Worker, bob: Wor
     assert ends(stage)["r"] == "digested resolved"
 
 
+def test_an_edit_that_was_lost_is_made_again_though_there_is_a_newer_message(
+    stage: Stage, ann: Worker, bob: Worker
+) -> None:
+    fire(stage, "f")
+    ann.run()
+    resolve(stage, "r")
+    ann.go()
+    fire(stage, "g")
+    bob.run()
+    ann.give_back()
+    bob.run()
+    assert [ts for _, ts, _ in bob.desk.edits] == ["1.0"]
+    assert ends(stage)["r"] == "digested resolved"
+
+
 def test_an_edit_without_a_clear_answer_is_tried_again(stage: Stage, ann: Worker) -> None:
     fire(stage, "f")
     ann.run()

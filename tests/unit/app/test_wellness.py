@@ -34,24 +34,22 @@ def lately(**ended: int) -> Recent:
 def test_all_is_well_where_nothing_is_wrong() -> None:
     found = wellness(QUIET)
     assert found.level is Level.WELL
-    assert found.said == "It is well. Nothing was suppressed in the last 30 minutes."
+    assert found.said == "It is well. In the last 30 minutes nothing was suppressed."
     assert found.workers == "More workers would not help: nothing waits."
 
 
 def test_what_limits_suppress_is_their_work_and_no_fault() -> None:
-    found = wellness(replace(QUIET, recent=lately(dropped_limit_category=3, dead_limit_global=1)))
-    assert (found.level, found.said) == (
-        Level.WELL,
-        "It is well. The limits suppressed 4 events in the last 30 minutes: 3 own, 1 global.",
-    )
+    found = wellness(replace(QUIET, recent=lately(dropped_limit_category=3, dropped_repeat=2, dead_limit_global=1)))
+    assert found.level is Level.WELL
+    causes = "3 by their own limits, 2 as repeats, 1 by the limit of all"
+    assert found.said == f"It is well. In the last 30 minutes 6 events were suppressed: {causes}."
 
 
 def test_events_that_die_of_something_else_than_a_limit_want_a_look() -> None:
     found = wellness(replace(QUIET, recent=lately(dead_rejected=2, dead_limit_global=1)))
-    assert (found.level, found.said) == (
-        Level.LOOK,
-        "Events have died in the last 30 minutes: 2 rejected. See Dead letters.",
-    )
+    assert found.level is Level.LOOK
+    died, suppressed = "2 events died: 2 rejected.", "1 event was suppressed: 1 by the limit of all."
+    assert found.said == f"It works, but in the last 30 minutes {died} {suppressed}"
 
 
 @pytest.mark.parametrize(
@@ -110,8 +108,8 @@ def test_more_workers_help_where_all_are_busy_and_much_waits_for_one(
 
 
 def test_more_workers_do_not_help_what_waits_for_something_else() -> None:
-    snapshot = replace(SNAPSHOT, parked=9, deferred={"errors": 4}, scheduled=2)
+    counted = {"errors limit": 4, "news limit": 1, "errors pace": 3, "errors cooldown": 1, "errors scheduled": 2}
+    snapshot = replace(SNAPSHOT, totals={f"parked {name}": number for name, number in counted.items()})
     assert wellness(replace(QUIET, snapshot=snapshot)).workers == (
-        "More workers would not help: no event waits for one "
-        "(4 for room in a limit, 3 for a channel or a timer, 2 for its time)."
+        "More workers would not help: no event waits for one (5 for room in a limit, 4 for a channel, 2 for its time)."
     )

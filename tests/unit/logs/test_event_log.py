@@ -123,8 +123,12 @@ def test_the_line_of_an_event_says_what_explain_says(
 @pytest.mark.parametrize(
     ("most", "expected"), [(0, None), (20, r"disk \x1b[31mfull *…"), (200, r"disk \x1b[31mfull *** and more")]
 )
-def test_each_line_of_an_event_has_its_text_only_where_it_is_asked_for(most: int, expected: str | None) -> None:
-    leased = LEASED._replace(event=Event("errors", "disk\n\x1b[31mfull xoxb-secret and more", id="disk-1"))
+def test_each_line_of_an_event_has_its_trace_and_its_text_only_where_that_is_asked_for(
+    most: int, expected: str | None
+) -> None:
+    trace = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}
+    event = Event("errors", "disk\n\x1b[31mfull xoxb-secret and more", id="disk-1", labels={"host": "db1", **trace})
+    leased = LEASED._replace(event=event)
     parked = Settlement(leased, TERMS, Parked(Place.TIMER, Reason.RETRY, 2_000_000))
 
     def tell(log: EventLog) -> None:
@@ -132,7 +136,9 @@ def test_each_line_of_an_event_has_its_text_only_where_it_is_asked_for(most: int
         log.dropped([(leased, DENIED)])
         log.waiting([Waiting(Candidate(leased, TERMS), Reason.PACE, None)])
 
-    assert [line.get("text") for line in lines(tell, text=most, secrets=["xoxb-secret"])] == [expected] * 4
+    told = lines(tell, text=most, secrets=["xoxb-secret"])
+    assert [line.get("text") for line in told] == [expected] * 4
+    assert [line["traceparent"] for line in told] == [trace["traceparent"]] * 4
 
 
 def test_the_line_of_a_duplicate_says_so_in_a_sentence() -> None:
