@@ -1,7 +1,7 @@
 """Which figures of a run are worse than those on docs/benchmarks.md, by more than their range.
 
 Compared are the figures that have a goal: the goal says which direction is worse. Most of them are ratios taken inside
-one run, which another machine hardly changes.
+one run, which depend on the machine less than times do.
 """
 
 from __future__ import annotations

@@ -32,6 +32,9 @@ BATCH: Final = 128
 SMALL_BATCH: Final = 8
 """Of many workers, so that each has a share of the same events."""
 
+PATIENCE_S: Final = 60.0
+"""How long the server may take to answer."""
+
 LINES: Final = 100
 """Categories whose events are parked."""
 
@@ -236,7 +239,8 @@ def _contenders(redis: RedisServer, sweep: Sweep, effort: Effort, proofs: Proofs
         setting, site = sweep.setting(size), None
         for kind in KINDS:
             if site is None or setting.waiting:
-                site = Site(Redis(unix_socket_path=str(redis.socket), db=next(databases)), setting)
+                client = Redis(unix_socket_path=str(redis.socket), db=next(databases), socket_timeout=PATIENCE_S)
+                site = Site(client, setting)
                 site.build(kind, proofs)
             yield site.contender(_name(sweep, size, kind), kind, effort)
 
