@@ -229,9 +229,12 @@ class Policy:
     _countings: dict[str, Counting] = field(default_factory=dict, init=False, repr=False, compare=False)
     _terms: dict[tuple[object, ...], Terms] = field(default_factory=dict, init=False, repr=False, compare=False)
     hours: QuietHours = field(init=False, repr=False, compare=False)
+    guaranteed: int = field(init=False, repr=False, compare=False)
+    """How much of the longest global window is kept for single categories."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "hours", QuietHours(self.quiet))
+        object.__setattr__(self, "guaranteed", sum(rule.guarantee for rule in self.categories.values()))
 
     def knows(self, category: str) -> bool:
         """Whether the limits file names the category."""
@@ -245,11 +248,6 @@ class Policy:
     def has_identities(self) -> bool:
         """Whether any category's messages appear under a name or icon of their own."""
         return any(rule.style.identity is not None for rule in (self.defaults, *self.categories.values()))
-
-    @property
-    def guaranteed(self) -> int:
-        """How much of the longest global window is kept for single categories."""
-        return sum(rule.guarantee for rule in self.categories.values())
 
     @property
     def longest_global(self) -> Limit | None:
