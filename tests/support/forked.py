@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from functools import cache
 from importlib import import_module, metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -296,8 +297,11 @@ def _import_everything() -> None:
     """What each command would do alike is done once."""
     metadata.version = cache(metadata.version)  # as in conftest.py
     metadata.version("redis")
+    left_out: tuple[str, ...] = ("dispatcher.__main__", "dispatcher.testing.plugin")
+    if find_spec("starlette") is None:  # without the extra serve
+        left_out += ("dispatcher.web",)
     for module in pkgutil.walk_packages(dispatcher.__path__, "dispatcher."):
-        if module.name not in ("dispatcher.__main__", "dispatcher.testing.plugin"):
+        if not module.name.startswith(left_out):
             import_module(module.name)
     gc.collect()
     gc.freeze()
