@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dispatcher.app.metrics import Facts, read_facts
+from dispatcher.app.metrics import read_facts
 from dispatcher.app.operating import Desk
 from dispatcher.app.servers import Server
 from dispatcher.core.limits import US, Bounds
@@ -159,18 +159,5 @@ def crowded(redis: Database, redis_url: str) -> Desk:
     return Desk(Settings.isolated(redis_url=redis_url), Server(redis_url, "here"), timeout_s=5)
 
 
-def test_a_scrape_costs_the_server_less_than_2_ms_and_has_less_than_1_500_series(
-    redis: Database, crowded: Desk
-) -> None:
-    def used_us() -> float:
-        used = redis.info("cpu")
-        return 1_000_000 * float(used["used_cpu_user"] + used["used_cpu_sys"])
-
-    def look() -> tuple[float, Facts]:
-        before = used_us()
-        facts = read_facts(crowded)
-        return used_us() - before, facts
-
-    looks = [look() for _ in range(20)]
-    assert min(used for used, _ in looks) < 2_000
-    assert sum(len(family.samples) for family in families(looks[-1][1])) < 1_500
+def test_a_scrape_of_50_categories_and_950_others_has_less_than_1_500_series(crowded: Desk) -> None:
+    assert sum(len(family.samples) for family in families(read_facts(crowded))) < 1_500
