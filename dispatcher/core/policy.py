@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final, Protocol, Self, TypeAlias
 
 from dispatcher.core.limits import DEFAULT_BOUNDS, US, Bounds, Demand, FirstOf, Limit, Reason, Scope, longest_of
 from dispatcher.core.quiet import QUIET_PREFIX, Quiet, QuietHours
-from dispatcher.core.tally import PATIENCE_US, Counting, Telling, counting_of
 
 if TYPE_CHECKING:
     from dispatcher.core.event import Event
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from dispatcher.core.matchers import Matchers
     from dispatcher.core.once import Once
     from dispatcher.core.posts import Identity
+    from dispatcher.core.tally import Counting, Telling
 
 VARIABLES: Final = ("category", "text", "id", "labels", "priority", "created_at", "channel")
 
@@ -130,9 +130,12 @@ class CategoryRule:
     @property
     def telling(self) -> Telling | None:
         """How it is told what was suppressed; for that one message of the longest window is kept."""
-        if self.on_limit is OnLimit.DIGEST:
-            return Telling.DIGEST
-        return Telling.NOTICE if self.notice else None
+        is_digest = self.on_limit is OnLimit.DIGEST
+        if not (is_digest or self.notice):
+            return None
+        from dispatcher.core.tally import Telling  # who only looks at limits counts nothing
+
+        return Telling.DIGEST if is_digest else Telling.NOTICE
 
 
 class Marked(str):
@@ -298,6 +301,8 @@ class Policy:
 
     def counting_as(self, category: str, telling: Telling) -> Counting:
         """The same for a telling that the category may have had before."""
+        from dispatcher.core.tally import counting_of
+
         rule, whole = self.rule(category), self.longest_global
         windows = (rule.limits, self.global_limits, *rule.per_label.values())
         return counting_of(
@@ -422,6 +427,7 @@ class Policy:
     def digest_terms(self, leased: Leased, scopes: tuple[Demand, ...]) -> Terms:
         """The terms of a digest message of the category, which asks for ``scopes``. It has no age: nothing ends it."""
         from dispatcher.core.leased_event import Terms
+        from dispatcher.core.tally import PATIENCE_US
 
         category = leased.event.category
         channel = leased.channel or self.rule(category).channel
@@ -430,6 +436,7 @@ class Policy:
     def report_terms(self, leased: Leased) -> Terms:
         """The terms of the report of a silence: it goes where most of what it tells of would have gone."""
         from dispatcher.core.leased_event import Terms
+        from dispatcher.core.tally import PATIENCE_US
 
         report = leased.report
         channel = leased.channel or (report.channel if report is not None else None) or self.defaults.channel

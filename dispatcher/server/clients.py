@@ -28,7 +28,7 @@ from dispatcher.server.sentinel_url import SENTINEL, SentinelAddress
 _CONNECT_S: Final = 2.0
 _NAMED: Final = {"driver_info": redis.DriverInfo(lib_version=redis.__version__)} if hasattr(redis, "DriverInfo") else {}
 """How a connection names its library: else redis-py reads its own package data anew for each, in about 2 ms."""
-_UNKNOWN_OPTION: Final = re.compile("unexpected keyword argument '([^']*)'")
+_UNKNOWN_OPTION: Final = "unexpected keyword argument '([^']*)'"
 
 
 class SentinelsRefuse(AuthenticationError):
@@ -69,7 +69,7 @@ def _checked(
         pool = client.connection_pool
         pool.connection_class(**pool.connection_kwargs)  # else an option would be found wrong at the first command
     except TypeError as error:
-        name = _UNKNOWN_OPTION.search(str(error))
+        name = re.search(_UNKNOWN_OPTION, str(error))
         detail = f"the option {name[1]!r}, which is not known" if name else f"an option that cannot be used: {error}"
         raise ConfigError(f"DISPATCHER_REDIS_URL has {detail}") from error
     except (ValueError, RedisError) as error:

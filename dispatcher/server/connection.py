@@ -50,7 +50,8 @@ _AWAY: Final = (
     ClusterDownError,
     RedisClusterException,
 )
-_IN_SCRIPT: Final = re.compile(
+# Compiled where they are needed: each start would pay for it.
+_IN_SCRIPT: Final = (
     r"^(?:ERR )?Error running script \(call to f_[0-9a-f]+\): @user_script:\s*\d+: (?:@user_script: \d+: )?-?"
 )
 """What Redis 6.2 puts before the error of a command that a script has called."""
@@ -115,7 +116,7 @@ def is_full(error: BaseException) -> bool:
 
 def plain_error(failure: Exception) -> str:
     """The server's error as every version says it: the code, then the words, without where in a script it arose."""
-    return _SCRIPT_PLACE.sub("", _IN_SCRIPT.sub("", str(failure)))
+    return re.sub(_SCRIPT_PLACE, "", re.sub(_IN_SCRIPT, "", str(failure)))
 
 
 @contextmanager
@@ -147,7 +148,7 @@ _ACL_WORDS: Final = ("ACL failure", "The user executing the script")
 """How servers of different versions say within a script what is NOPERM elsewhere."""
 
 _DEFECTS: Final = ("user_script:", "Error compiling script", "Error running script")
-_SCRIPT_PLACE: Final = re.compile(r"[. ]*\bscript: (?:\S+, )?on @\S+$")
+_SCRIPT_PLACE: Final = r"[. ]*\bscript: (?:\S+, )?on @\S+$"
 
 
 def _refusal(failure: RedisError, client: Client | redis.asyncio.Redis | None) -> str:

@@ -50,7 +50,8 @@ ACCEPT: Final = "accept"
 REJECT: Final = "reject"
 CHANNEL: Final = re.compile(r"#[^\s#,@<>&|]{1,80}|[CGDUW][A-Z0-9]{6,20}")
 
-_BARE_CHANNEL: Final = re.compile(r"\w[\w-]{0,79}")
+# What is not compiled here is for messages about mistakes, and each start would pay for it.
+_BARE_CHANNEL: Final = r"\w[\w-]{0,79}"
 """What can be a channel in Slack once it has its #: no address, and no pattern."""
 
 _LIMIT_EXPECTED: Final = "expected MAX/WINDOW, for example 100/30m"
@@ -74,14 +75,14 @@ _SPAN_EXPECTED: Final = "expected a number and a unit of ms, s, m, h or d, up to
 _SIZE_EXPECTED: Final = "expected a whole number and a unit of KB, MB or GB, from 2MB to 1000GB, for example 256MB"
 
 _LIMIT: Final = re.compile(r"[0-9]+/[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h|d)(?: fixed)?")
-_LOOSE_LIMIT: Final = re.compile(
+_LOOSE_LIMIT: Final = (
     r"([0-9]+)\s*(?:/|per|in|:|x)\s*([0-9]*)\s*"
     r"(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?)(?:\s*(f[a-z]+))?"
 )
 _FIXED: Final = "fixed"
-_LOOSE_COUNT: Final = re.compile(r"([0-9]{1,8}(?:[_,.' ][0-9]{3}){0,2})\s?(k|m|)")
+_LOOSE_COUNT: Final = r"([0-9]{1,8}(?:[_,.' ][0-9]{3}){0,2})\s?(k|m|)"
 _SIZE: Final = re.compile(r"([0-9]{1,15})(KB|MB|GB)")
-_LOOSE_SIZE: Final = re.compile(r"([0-9]{1,15})\s*([kmg])(?:i?b)?")
+_LOOSE_SIZE: Final = r"([0-9]{1,15})\s*([kmg])(?:i?b)?"
 _NO_PACE: Final = ("no", "off", "false", "null", "none", "unlimited", "0")
 _BY_EXPECTED: Final = "expected dedup_key, text, or a list of labels such as [alertname, instance]"
 _MEANS_ACCEPT: Final = ("yes", "on", "true", "allow")
@@ -168,7 +169,7 @@ def read_channel(value: object) -> str:
     if isinstance(value, str) and value.isprintable():
         if CHANNEL.fullmatch(value):
             return value
-        if _BARE_CHANNEL.fullmatch(value) and not looks_secret(value):
+        if re.fullmatch(_BARE_CHANNEL, value) and not looks_secret(value):
             raise fault(f', {_CHANNEL_EXPECTED}; did you mean "#{value}"?')
     raise fault(f", {_CHANNEL_EXPECTED}")
 
@@ -510,7 +511,7 @@ def _limit(value: object, expected: str) -> Limit:
 
 def _nearest_count(value: object) -> str:
     """The number that ``100_000``, ``"100000"`` or ``100k`` probably means."""
-    loose = _LOOSE_COUNT.fullmatch(value.strip().lower()) if isinstance(value, str) else None
+    loose = re.fullmatch(_LOOSE_COUNT, value.strip().lower()) if isinstance(value, str) else None
     if loose is None:
         return ""
     meant = int(re.sub("[^0-9]", "", loose[1])) * {"k": 1_000, "m": 1_000_000}.get(loose[2], 1)
@@ -519,7 +520,7 @@ def _nearest_count(value: object) -> str:
 
 def _nearest_size(value: object) -> str:
     """The size that ``256 mb``, ``256M`` or ``256MiB`` probably means."""
-    loose = _LOOSE_SIZE.fullmatch(value.strip().lower()) if isinstance(value, str) else None
+    loose = re.fullmatch(_LOOSE_SIZE, value.strip().lower()) if isinstance(value, str) else None
     if loose is None:
         return ""
     meant = f"{int(loose[1])}{loose[2].upper()}B"
@@ -529,7 +530,7 @@ def _nearest_size(value: object) -> str:
 
 def _suggestion(text: str, *, may_be_fixed: bool) -> str:
     """The limit that ``10 per minute``, ``10/30min`` or ``10/1d fxied`` probably means."""
-    loose = _LOOSE_LIMIT.fullmatch(text.strip().lower())
+    loose = re.fullmatch(_LOOSE_LIMIT, text.strip().lower())
     if loose is None:
         return ""
     kind = f" {_FIXED}" if loose[4] else ""

@@ -13,9 +13,10 @@ HIDDEN: Final = "***"
 SHORTEST_SECRET: Final = 4
 LONGEST: Final = 80
 LONGEST_PATH: Final = 4096
-_OPTION: Final = re.compile(r"[?&;]([^=?&;#]*)=")
+# Compiled where they are needed: few messages show a value, and each start would pay for it.
+_OPTION: Final = r"[?&;]([^=?&;#]*)="
 _SECRET_OPTIONS: Final = ("pas", "cred", "secret", "token")
-_LOOKS_SECRET: Final = re.compile(r"xox[a-z][.-]|xapp-|hooks\.slack|services/T\w*/B\w*/", re.IGNORECASE)
+_CREDENTIAL: Final = r"(?i)xox[a-z][.-]|xapp-|hooks\.slack|services/T\w*/B\w*/"
 
 
 def shown(value: object, longest: int = LONGEST) -> str:
@@ -38,7 +39,7 @@ def shown(value: object, longest: int = LONGEST) -> str:
 
 def looks_secret(text: str) -> bool:
     """Whether text has the form of a Slack token or of a webhook."""
-    return _LOOKS_SECRET.search(text) is not None
+    return re.search(_CREDENTIAL, text) is not None
 
 
 def shown_url(url: str) -> str:
@@ -104,7 +105,7 @@ def _shown_text(text: str, longest: int) -> str:
 
 def _start_of_secret_option(rest: str) -> int:
     """Where the value of the first secret option in the query begins; 0 if there is none."""
-    for option in _OPTION.finditer(rest):
+    for option in re.finditer(_OPTION, rest):
         if _is_secret_option(unquote(option[1])):
             return option.end()
     return 0
