@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 from click.testing import CliRunner
 from rq import Queue, SimpleWorker, Worker
-from rq.cli import main
+from rq.cli.cli import main
 from rq.job import Job, JobStatus
 from rq.registry import DeferredJobRegistry, FailedJobRegistry, StartedJobRegistry
 from rq.serializers import JSONSerializer

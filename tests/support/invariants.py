@@ -26,11 +26,13 @@ RANK: Final = 2**51
 
 
 # Every key but strings, lists and streams, with its lifetime and all that it holds; of an event its header alone, of
-# what is in none of the rules nothing. The bytes of the dead letters, as counted and summed up. The tokens for sleepers
+# what no rule is about nothing. The bytes of the dead letters, as counted and summed up. The tokens for sleepers
 # are taken, if ARGV[2] says so.
 _READ: Final = """
 local found, letters, reasons, tokens = {}, 0, {}, 0
-local unread = {decisions = true, leases = true, names = true, posted = true, seen = true, turns = true}
+local unread = {
+  cooldowns = true, decisions = true, leases = true, names = true, posted = true, seen = true, threads = true, turns = true
+}
 for _, key in ipairs(redis.call('KEYS', ARGV[1])) do
   local kind, rows = redis.call('TYPE', key).ok, nil
   if unread[string.match(key, '^{.-}:(%l+)')] then
