@@ -109,7 +109,6 @@ def test_a_suggestion_keeps_its_promise_and_another_day_of_the_same_kind_loses_n
     assert max(lost(simulate(redis, other, policy)).values()) <= GREATER * PERCENT
 
 
-
 def test_what_no_number_can_save_is_no_suggestion(redis: Database, keep: Callable[[Came], Arrivals]) -> None:
     trace = keep([(n, "a") for n in range(12)])
     base = '{"unknown_categories": "reject"}'  # and the suggestion names it: then it is known
