@@ -112,6 +112,7 @@ class Worker:
                 self._beat()
                 self._reread_limits()
                 taken = self._take()
+                self._doorbell.answered(has_brought=bool(taken.batch or taken.prefiltered or taken.duplicates))
                 if taken.batch:
                     return taken
                 if burst and self._is_done(taken):
@@ -238,21 +239,32 @@ class Worker:
         return not has_more and (taken.suspended or self._books.is_drained())
 
     def _sleep(self, taken: Taken, *, burst: bool) -> None:
-        """Sleep until there may be something to do. Does not sleep while there is more to take."""
+        """Sleep until there may be something to take. Does not sleep while there is more to take.
+
+        Posts that end meanwhile are settled. If that lets another event go, settling rings.
+        """
         if taken.prefiltered or self._outbox.ahead or (taken.more and not taken.suspended):
             return
         self._presence.state = WorkerStatus.SUSPENDED if taken.suspended else WorkerStatus.IDLE
-        now = self._clock()
-        until = [self._beat_due - now]
+        could_post = self._post_pool.free > 0
+        until = [self._beat_due]
         if taken.next_us is not None:
-            until.append((taken.next_us - taken.now_us) / US)
-        if (overdue_s := self._post_pool.overdue_in_s()) is not None:
-            until.append(overdue_s)
+            until.append(self._clock() + (taken.next_us - taken.now_us) / US)
         if burst:
-            until.append(_BURST_LOOK_S)  # others may hold the last events; no bell rings when they settle these
+            until.append(self._clock() + _BURST_LOOK_S)  # no bell rings when others settle the last events
         if taken.suspended:
-            until.append(1.0)
-        self._doorbell.sleep(min(until), lanes=not taken.suspended, wake=self._post_pool.free > 0)
+            until.append(self._clock() + 1.0)
+        while self._sleep_until(min(until), lanes=not taken.suspended):
+            if not could_post or self._is_stopping or self._rereads:
+                return
+            self._settle_posts()
+
+    def _sleep_until(self, instant: float, *, lanes: bool) -> bool:
+        """Whether this process alone rang."""
+        left_s = instant - self._clock()
+        if (overdue_s := self._post_pool.overdue_in_s()) is not None:
+            left_s = min(left_s, overdue_s)
+        return self._doorbell.sleep(left_s, lanes=lanes, wake=self._post_pool.free > 0)
 
     @property
     def _may_give_back(self) -> bool:

@@ -49,10 +49,10 @@ class NotedDoorbell(Doorbell):
     rings = 0
     meanwhile: Callable[[], object] = staticmethod(lambda: None)
 
-    def sleep(self, seconds: float, *, lanes: bool = True, wake: bool = True, server: bool = True) -> None:
+    def sleep(self, seconds: float, *, lanes: bool = True, wake: bool = True, server: bool = True) -> bool:
         self.sleeps += 1
         self.meanwhile()
-        super().sleep(seconds, lanes=lanes, wake=wake, server=server)
+        return super().sleep(seconds, lanes=lanes, wake=wake, server=server)
 
     def ring(self) -> None:
         self.rings += 1

@@ -23,6 +23,7 @@ from tests.support.processes import until
 from tests.support.servers import Database, RedisServer
 
 LANE: Final = "rq:queue:notifications"
+EVENTS: Final = "{dispatcher}:events"
 
 
 @pytest.fixture
@@ -85,6 +86,28 @@ def test_with_nothing_on_its_way_it_sleeps_until_something_comes(driven: HandDri
     driven.bell.meanwhile = lambda: send(driven, "b") if driven.bell.sleeps == 1 else None
     assert driven.next() == ["b"]
     assert driven.bell.sleeps >= 1
+
+
+def test_after_a_post_an_idle_worker_settles_and_takes_nothing(driven: HandDrivenWorker) -> None:
+    def calls() -> int:
+        return int(driven.client.info("commandstats")["cmdstat_evalsha"]["calls"])
+
+    def settled() -> None:
+        if not driven.client.exists(EVENTS) and not counted:
+            counted.append(calls())
+            send(driven, "b")
+
+    counted: list[int] = []
+    send(driven, "warm")
+    assert driven.next() == ["warm"]
+    until(lambda: driven.bell.rings, "the end of the post")
+    send(driven, "a")
+    before = calls()
+    driven.bell.meanwhile = settled
+    assert driven.next() == ["a"]
+    assert driven.next() == ["b"]
+    (after,) = counted
+    assert after - before == len(["settle", "take", "admit", "pace", "take", "settle"])
 
 
 @pytest.mark.parametrize("server_is_away", [False, True])

@@ -11,7 +11,7 @@ import pytest
 
 from dispatcher.errors import GateUnavailable
 from dispatcher.server.connection import connect
-from dispatcher.worker.doorbell import Doorbell
+from dispatcher.worker.doorbell import FIRST_PAUSE_S, Doorbell
 from tests.support.servers import Database, RedisServer
 
 LANES = ("rq:queue:q:high", "rq:queue:q", "rq:queue:q:low")
@@ -91,6 +91,50 @@ def test_any_number_of_rings_is_taken_in(doorbell: Doorbell) -> None:
 def test_a_suspended_worker_sleeps_through_jobs(doorbell: Doorbell, redis: Database) -> None:
     redis.rpush(LANES[0], "job")
     assert slept(doorbell, 0.05, lanes=False) >= 0.05
+
+
+def test_who_came_too_late_pauses_twice_as_long_each_time(doorbell: Doorbell, redis: Database) -> None:
+    redis.rpush(LANES[0], "job")
+    assert slept(doorbell) < LONG_S
+    for pause_s in (FIRST_PAUSE_S, 2 * FIRST_PAUSE_S, 4 * FIRST_PAUSE_S):
+        begin = time.monotonic()
+        doorbell.answered(has_brought=False)
+        doorbell.sleep(LONG_S)
+        assert pause_s <= time.monotonic() - begin < LONG_S
+
+
+def test_in_the_pause_all_but_the_lane_is_heard_and_who_gets_something_listens_again(redis: Database) -> None:
+    bell = Doorbell(redis, LANES, "{d}:wake", clock=lambda: 1.0)  # the pause does not end
+    redis.rpush(LANES[0], "job")
+    bell.sleep(LONG_S)
+    bell.answered(has_brought=False)
+    bell.sleep(FIRST_PAUSE_S / 2)
+    asleep(redis, 3)
+    redis.rpush("{d}:wake", "1")
+    bell.sleep(FIRST_PAUSE_S / 2)
+    assert redis.llen("{d}:wake") == 0
+    redis.delete(LANES[0])
+    bell.answered(has_brought=True)
+    bell.sleep(0)
+    asleep(redis, 4)
+    bell.close()
+
+
+def test_who_was_woken_by_a_token_or_slept_to_the_end_does_not_pause(doorbell: Doorbell, redis: Database) -> None:
+    redis.rpush("{d}:wake", "1")
+    for seconds in (LONG_S, 0):
+        doorbell.sleep(seconds)
+        doorbell.answered(has_brought=False)
+    doorbell.sleep(0)
+    asleep(redis, 4)
+
+
+def test_a_sleep_says_whether_this_process_alone_rang(doorbell: Doorbell, redis: Database) -> None:
+    doorbell.ring()
+    assert doorbell.sleep(LONG_S)
+    assert not doorbell.sleep(0)
+    redis.rpush(LANES[0], "job")
+    assert not doorbell.sleep(LONG_S)
 
 
 def test_without_the_server_only_this_process_is_heard(doorbell: Doorbell, redis: Database) -> None:
