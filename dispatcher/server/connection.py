@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from hashlib import sha1
 from typing import Any, Final, TypeAlias
 
@@ -233,6 +234,12 @@ class Script:
             return self._run(keys, args)
 
 
+@cache
+def _digest(text: str) -> str:
+    """By which a server knows a script."""
+    return sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+
 class _Pinned:
     """A script over the pinned connections of a client."""
 
@@ -241,7 +248,7 @@ class _Pinned:
         self._pinned = pinned(client)
         self._within_s = within_s
         self._text = text
-        self._digest = sha1(text.encode(), usedforsecurity=False).hexdigest()
+        self._digest = _digest(text)
 
     def __call__(self, keys: Sequence[str], args: Sequence[str | bytes | int]) -> Any:  # noqa: ANN401 - what Lua returns
         return self.ask(keys, args)()
@@ -265,7 +272,7 @@ class AsyncScript:
 
     def __init__(self, client: Any, name: str) -> None:  # noqa: ANN401 - the two have no common type
         self._text = read_script(name)
-        self._digest = sha1(self._text.encode(), usedforsecurity=False).hexdigest()
+        self._digest = _digest(self._text)
         self._client = client  # as of _Pinned
         self.once = isinstance(client, redis.asyncio.Redis)
         """Whether a call is sent once at most; a cluster's client may repeat it by itself."""

@@ -7,7 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.stage import Stage, Worker
+from tests.support.stage import Stage, Worker, check_the_last_step
+
+
+@pytest.hookimpl(tryfirst=True)  # while its server is there
+def pytest_runtest_teardown() -> None:
+    check_the_last_step()
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from dispatcher.store.versions import Versions
 from tests.support.servers import Database, RedisServer
 
 SIZE: Final = Size(
-    lines_of_labels=1_900,
+    lines_of_labels=900,
     lines_of_category=700,
     lines_of_channels=600,
     in_channel=2,
@@ -33,7 +33,7 @@ SIZE: Final = Size(
     letters=1_300,
     names=450,
 )
-DEFERRED: Final = 1_900 * 10 + 700 * 10 + 2
+DEFERRED: Final = 900 * 10 + 700 * 10 + 2
 FOR_CHANNELS: Final = 600 * 2 + 1
 
 

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from click.testing import CliRunner
 from rq import Queue, SimpleWorker, Worker
+from rq.cli.cli import main
 from rq.job import Job, JobStatus
 from rq.registry import DeferredJobRegistry, FailedJobRegistry, StartedJobRegistry
 from rq.serializers import JSONSerializer
@@ -37,6 +39,8 @@ from tests.support.servers import Database
 
 KEYS, QUEUE = Keys("dispatcher"), QueueKeys("notifications")
 FUNCTION = "dispatcher.jobs.dispatch"
+SIMPLE: Final = ("--worker-class", "rq.SimpleWorker")
+"""A stock worker that imports us once, not for each job."""
 
 
 @pytest.fixture
@@ -78,20 +82,11 @@ def stock_worker(env: dict[str, str], redis_url: str, tmp_path: Path, *options: 
     assert done.returncode == 0, done.stderr
 
 
-def rq(command: str, redis_url: str, tmp_path: Path, *options: str) -> str:
+def rq(command: str, redis_url: str, *options: str) -> str:
     """One of RQ's own commands; what it prints."""
-    path = Path(sys.executable).with_name("rq")
-    done = subprocess.run(
-        [path, command, *options],
-        env={"PATH": os.environ["PATH"], "RQ_REDIS_URL": redis_url},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    done = CliRunner().invoke(main, [command, *options], env={"RQ_REDIS_URL": redis_url})
+    assert done.exit_code == 0, done.output
+    return done.output
 
 
 def balanced(redis: Database) -> dict[str, int]:
@@ -144,7 +139,7 @@ def test_an_undecodable_job_becomes_a_dead_letter_under_a_stock_worker_too(
     env: dict[str, str], queue: Queue, redis: Database, redis_url: str, tmp_path: Path
 ) -> None:
     enqueue_no_events(queue)
-    stock_worker(env, redis_url, tmp_path, "--worker-class", "rq.SimpleWorker")  # which imports us once, not for each
+    stock_worker(env, redis_url, tmp_path, *SIMPLE)
     are_dead_letters(redis)
     for job_id in NO_EVENTS:
         told = run("explain", job_id, **env)
@@ -177,7 +172,7 @@ def test_our_worker_posts_an_event_that_a_stock_worker_parked(
 ) -> None:
     Producer(redis).send("errors", "later")
     with slack.down():
-        stock_worker(env, redis_url, tmp_path)
+        stock_worker(env, redis_url, tmp_path, *SIMPLE)
     assert Books(redis, KEYS, QUEUE).snapshot().parked == 1
     (line,) = drain(env, tmp_path)
     assert line["outcome"] == "sent"
@@ -198,20 +193,20 @@ def test_rq_info_sees_our_workers_and_our_queue(env: dict[str, str], redis: Data
 def test_rqs_own_commands_show_us_and_hold_us(
     env: dict[str, str], redis: Database, redis_url: str, slack: StandIn, tmp_path: Path
 ) -> None:
-    rq("suspend", redis_url, tmp_path)
+    rq("suspend", redis_url)
     with Command("worker", env=env, cwd=tmp_path) as worker:
         worker.await_line("worker.started")
         Producer(redis).send("errors", "x")
         until(lambda: redis.exists(KEYS.leases), "the first take")
-        said = rq("info", redis_url, tmp_path, "--raw")
+        said = rq("info", redis_url, "--raw")
         assert "queue notifications 1" in said
         assert f"worker {worker.named('worker.started')[0]['worker']} " in said
         assert "notifications:high,notifications,notifications:low" in said.replace(", ", ",")
-        rq("resume", redis_url, tmp_path)
+        rq("resume", redis_url)
         until(lambda: len(slack.ledger) == 1, "the post")
 
 
-def test_rq_reads_our_jobs_with_all_their_fields(redis: Database, redis_url: str, tmp_path: Path) -> None:
+def test_rq_reads_our_jobs_with_all_their_fields(redis: Database, redis_url: str) -> None:
     """Fields that RQ writes empty are absent; one of ours is there, and is not RQ's matter."""
     ids = [Producer(redis).send("errors", "disk full\non host a", id=id_) for id_ in ("e1", None)]
     at = datetime.now(UTC)
@@ -227,7 +222,7 @@ def test_rq_reads_our_jobs_with_all_their_fields(redis: Database, redis_url: str
         assert (job.group_id, job.success_callback, job.failure_callback, job.stopped_callback) == (None,) * 4
         assert (job.result_ttl, job.failure_ttl, job.ttl, job.meta, job.dependency_ids) == (None, None, None, {}, [])
     assert {each.id for each in Queue("notifications", connection=redis, serializer=JSONSerializer).jobs} == set(ids)
-    assert "queue notifications 2" in rq("info", redis_url, tmp_path, "--raw")
+    assert "queue notifications 2" in rq("info", redis_url, "--raw")
 
 
 def test_suspended_workers_take_nothing_until_resumed(
@@ -380,7 +375,7 @@ def test_a_stock_worker_publishes_its_limits_file_only_if_no_limits_are_in_force
 ) -> None:
     versions = Versions(redis, KEYS)
     Producer(redis).send("errors", "first")
-    stock_worker(env, redis_url, tmp_path)
+    stock_worker(env, redis_url, tmp_path, *SIMPLE)
     first = versions.in_force()
     assert first is not None
     assert (first.number, first.file) == (1, str(tmp_path / "limits.yaml"))
@@ -388,7 +383,7 @@ def test_a_stock_worker_publishes_its_limits_file_only_if_no_limits_are_in_force
     versions.publish(content.text, content.digest, by="ed", file="x", unless=Unless.SAME)
     (tmp_path / "limits.yaml").write_text("global: {limits: []}\n", encoding="utf-8")
     Producer(redis).send_many({"category": "errors", "text": str(n)} for n in range(2))
-    stock_worker(env, redis_url, tmp_path)
+    stock_worker(env, redis_url, tmp_path, *SIMPLE)
     assert len(slack.ledger) == 2
     now = versions.in_force()
     assert now is not None

@@ -111,7 +111,7 @@ def _word(outcome: Outcome) -> str:
             assert_never(outcome)
 
 
-@pytest.mark.parametrize("seed", [*range(2), *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 30))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 30))])
 def test_an_explanation_agrees_with_what_happened_and_what_then_happens(redis: Database, seed: int) -> None:
     asker = Asker(redis, seed)
     for _ in range(STEPS):

@@ -344,7 +344,7 @@ _SILENT: Final = frozenset(
 
 
 def test_reads_see_what_is_planned_and_the_end_is_that_of_operations_at_once(twins: tuple[Redis, Redis]) -> None:
-    assert explore(twins, 200) >= 1_500
+    assert explore(twins, 100) >= 750
 
 
 @pytest.mark.slow

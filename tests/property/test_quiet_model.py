@@ -81,12 +81,23 @@ def nights(*times: Times, zone: str = "Europe/Berlin", days: frozenset[int] = fr
     return Quiet("q", times, zone, zone_of(zone), QuietThen.DEFER, days)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(quiet_and_minutes())
 @example((nights(Times(90, 150)), 1_792_890_000 // 60))
 @example((nights(Times(120, 180)), 1_774_746_000 // 60))
 def test_quiet_hours_are_those_of_the_clock_of_the_zone(drawn: tuple[Quiet, int]) -> None:
-    quiet, minute = drawn
+    compare(*drawn)
+
+
+@pytest.mark.slow
+@settings(max_examples=500, deadline=None)
+@given(quiet_and_minutes())
+def test_many_quiet_hours_are_those_of_the_clock_of_the_zone(drawn: tuple[Quiet, int]) -> None:
+    compare(*drawn)
+
+
+def compare(quiet: Quiet, minute: int) -> None:
+    """Its spans from that minute on are those that the clock shows, minute by minute."""
     states = [is_quiet(quiet, each) for each in range(minute, minute + LOOKS)]
     for place in (0, 1, 97, 1_000, 2_000):
         at_us = (minute + place) * MINUTE_US + 7

@@ -164,7 +164,7 @@ def counted(worker: Worker) -> int:
     return sum(int(each[1]) for each in found if each)
 
 
-@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(n, marks=pytest.mark.slow) for n in range(3, 60))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 60))])
 def test_in_quiet_hours_nothing_is_lost_and_nothing_is_posted_that_they_hold(redis: Database, seed: int) -> None:
     chance = random.Random(seed)
     zone = chance.choice(ZONES)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
+from redis.commands.core import Script
 
 from dispatcher.server.keys import Keys
 from dispatcher.store.counts import OUTCOMES
@@ -24,13 +25,19 @@ RANK: Final = 2**51
 """What one step of priority weighs in a category's line."""
 
 
-# Every key but strings, lists and streams, with its lifetime and all that it holds; of an event its header alone. The
-# bytes of the dead letters, as counted and summed up. The tokens for sleepers are taken, if ARGV[2] says so.
+# Every key but strings, lists and streams, with its lifetime and all that it holds; of an event its header alone, of
+# what no rule is about nothing. The bytes of the dead letters, as counted and summed up. The tokens for sleepers
+# are taken, if ARGV[2] says so.
 _READ: Final = """
 local found, letters, reasons, tokens = {}, 0, {}, 0
+local unread = {
+  cooldowns = true, decisions = true, leases = true, names = true, posted = true, seen = true, threads = true, turns = true
+}
 for _, key in ipairs(redis.call('KEYS', ARGV[1])) do
   local kind, rows = redis.call('TYPE', key).ok, nil
-  if kind == 'hash' then
+  if unread[string.match(key, '^{.-}:(%l+)')] then
+    rows = {}
+  elseif kind == 'hash' then
     rows = redis.call('HGETALL', key)
   elseif kind == 'zset' then
     rows = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
@@ -118,6 +125,11 @@ class NamespaceState:
         counted, summed = self.letters_bytes
         rules = (
             (sorted([*in_hands, *waiting]) == sorted(self.events), "each event is in exactly one place"),
+            (
+                self.totals["received"]
+                == sum(self.totals[outcome] for outcome in OUTCOMES) + len(self.events.keys() - self.tallies),
+                "what was received has ended or is held",
+            ),
             (sorted(waiting) == sorted(self.parked), "what waits is what is parked"),
             (set(channels) == set(instants), "every line that has somebody has an instant, no other has one"),
             (
@@ -271,7 +283,7 @@ def state_of(redis: Database, keys: Keys, *, takes_tokens: bool = False) -> Name
     found: dict[str, tuple[int, list[str]]]
     names = keys.events, keys.dead, keys.dead_bytes, keys.wake
     found, counted, summed, tokens, reasons = orjson.loads(
-        redis.eval(_READ, len(names), *names, f"{keys.layout.rpartition(':')[0]}:*", int(takes_tokens))
+        Script(redis, _READ)(names, [f"{keys.layout.rpartition(':')[0]}:*", int(takes_tokens)])
     )
 
     def members(key: str) -> list[str]:

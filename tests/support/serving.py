@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +29,9 @@ from dispatcher.web.page.routes import Page
 from dispatcher.web.reading import Reading
 from dispatcher.web.threads import Threads
 from tests.support.processes import PATIENCE_S, Command
+
+_NO_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""Trusts nobody: each client would read all the certificates of the machine, which takes longer than most requests."""
 
 TOKENS: Final = """\
 # name  scopes  secret
@@ -80,7 +84,7 @@ class Serving(Command):
     def client(self, secret: str | None = None, **options: Any) -> httpx.Client:  # noqa: ANN401 - httpx's own
         """A client; with the secret of a token, if one is given."""
         headers = {} if secret is None else {"Authorization": f"Bearer {secret}"}
-        return httpx.Client(base_url=self.url, headers=headers, timeout=PATIENCE_S, **options)
+        return httpx.Client(base_url=self.url, headers=headers, timeout=PATIENCE_S, verify=_NO_TLS, **options)
 
     def post(self, path: str, content: object, **headers: str) -> httpx.Response:
         """One request; ``content`` that is no bytes is sent as JSON."""

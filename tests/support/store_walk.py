@@ -238,7 +238,6 @@ class StoreWalk:
             if result is Cancelled.DONE:
                 self.cancelled[settlement.subject.id] += 1
                 self.admitted.discard(settlement.subject.id)
-        self.stage.check()
 
     def reload(self) -> None:
         """Other limits are put in force; each worker hears of it when it asks by the older ones, or later."""
@@ -329,7 +328,6 @@ class StoreWalk:
             assert self.dead_letters.replay([letter, letter]) == [Replayed.DONE, Replayed.GONE]
             self.replays[letter.id] += 1
             self.admitted.discard(letter.id)
-            self.stage.check()
 
     def suspend(self) -> None:
         """``rq suspend``, or ``rq resume`` where it was."""
@@ -345,6 +343,7 @@ class StoreWalk:
 
     def hold(self) -> None:
         """At every instant: each slot is somebody's, and no post that may have arrived lacks its own."""
+        self.stage.check()
         self._learn()
         now_us = self.stage.clock.now_us
         headers = self.stage.places.events.values()
@@ -651,7 +650,6 @@ class StoreWalk:
             for owner in self.owners:
                 if not owner.is_frozen:
                     owner.worker.outbox.renew()
-        self.stage.check()
 
 
 STEPS: Final[dict[Step, int]] = {

@@ -58,7 +58,7 @@ quiet:
 """
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_taking_refused_events_together_changes_no_outcome_and_no_reason(redis: Database, seed: int) -> None:
     chance = random.Random(seed)
     names = ["kept", "quota", "told", "digests", "defers", "letters", "free", "hosts", "one", "two", "three"]
@@ -92,9 +92,12 @@ def erlang_b(servers: int, load: float) -> float:
     return blocked
 
 
-def test_the_share_of_random_arrivals_that_a_limit_drops_is_that_of_erlangs_formula(redis: Database) -> None:
+@pytest.mark.parametrize("windows", [5, pytest.param(14, marks=pytest.mark.slow)])
+def test_the_share_of_random_arrivals_that_a_limit_drops_is_that_of_erlangs_formula(
+    redis: Database, windows: int
+) -> None:
     """A rolling limit is a loss system: each of MAX slots is held for WINDOW, whatever it is used for."""
-    limit, load, batches, windows = Limit.parse("5/30m"), 6.0, 30, 14
+    limit, load, batches = Limit.parse("5/30m"), 6.0, 30
     chance, at_s = random.Random(20), 0.0
     came: list[tuple[float, str]] = []
     window_s = limit.window_us / US

@@ -188,6 +188,7 @@ def test_blocks_that_json_cannot_hold_are_refused_in_plain_words(block: dict[str
     st.recursive(
         st.none() | st.booleans() | st.floats() | st.text(),
         lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+        max_leaves=10,
     )
 )
 def test_any_json_value_is_an_event_or_is_invalid(payload: object) -> None:

@@ -1039,10 +1039,22 @@ def test_any_text_is_read_or_explained(text: str) -> None:
     reads_or_explains(text)
 
 
-@given(start=st.integers(0, len(SAMPLE)), length=st.integers(0, 12), put=st.lists(PIECES, max_size=4).map("".join))
-@settings(max_examples=250)
-def test_any_slip_of_the_hand_in_the_sample_is_read_or_explained(start: int, length: int, put: str) -> None:
-    reads_or_explains(SAMPLE[:start] + put + SAMPLE[start + length :])
+SLIPS = st.tuples(st.integers(0, len(SAMPLE)), st.integers(0, 12), st.lists(PIECES, max_size=4).map("".join)).map(
+    lambda slip: SAMPLE[: slip[0]] + slip[2] + SAMPLE[slip[0] + slip[1] :]
+)
+
+
+@given(SLIPS)
+@settings(max_examples=80)
+def test_any_slip_of_the_hand_in_the_sample_is_read_or_explained(text: str) -> None:
+    reads_or_explains(text)
+
+
+@pytest.mark.slow
+@given(SLIPS)
+@settings(max_examples=2_000)
+def test_many_slips_of_the_hand_in_the_sample_are_read_or_explained(text: str) -> None:
+    reads_or_explains(text)
 
 
 @given(st.binary(max_size=200))

@@ -223,7 +223,7 @@ def test_a_loop_is_left_as_soon_as_the_message_is_full() -> None:
         pytest.param(
             EACH + ("{% if text" + " | sort" * 20 + " %}{% endif %}") + "{% endfor %}", id="filters in a loop"
         ),
-        pytest.param(("{{ (text" + " | sort" * 20 + ") [:0] }}") * 40, id="filters without a loop"),
+        pytest.param(("{{ (text" + " | sort" * 5 + ") [:0] }}") * 160, id="filters without a loop"),
     ],
 )
 def test_a_template_that_takes_too_long_leaves_the_text_as_it_was_written(source: str) -> None:
@@ -248,13 +248,12 @@ def test_a_failure_says_why_on_one_line() -> None:
     assert str(caught.value) == "there is no label a b"
 
 
-@pytest.mark.parametrize(("template", "is_loaded"), [("", "False"), ("template: '{{ text }}'", "True")])
-def test_jinja_is_loaded_only_where_a_file_has_a_template(template: str, is_loaded: str) -> None:
+def test_jinja_is_loaded_only_where_a_file_has_a_template() -> None:
     code = (
         "import sys; from dispatcher.settings.limits_file import read_policy;"
         "from dispatcher.settings.limits_json_schema import limits_json_schema; limits_json_schema();"
-        f'read_policy("categories: {{a: {{{template}}}}}", "x"); import dispatcher.app.running;'
-        'print("jinja2" in sys.modules)'
+        'import dispatcher.app.running; read_policy("categories: {a: {}}", "x"); print("jinja2" in sys.modules);'
+        'read_policy("categories: {a: {template: \\"{{ text }}\\"}}", "x"); print("jinja2" in sys.modules)'
     )
     said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-    assert said == f"{is_loaded}\n"
+    assert said == "False\nTrue\n"
