@@ -31,7 +31,8 @@ RANK: Final = 2**51
 _READ: Final = """
 local found, letters, reasons, tokens = {}, 0, {}, 0
 local unread = {
-  cooldowns = true, decisions = true, leases = true, names = true, posted = true, seen = true, threads = true, turns = true
+  cooldowns = true, decisions = true, leases = true, names = true, posted = true, seen = true, threads = true,
+  turns = true,
 }
 for _, key in ipairs(redis.call('KEYS', ARGV[1])) do
   local kind, rows = redis.call('TYPE', key).ok, nil
