@@ -57,7 +57,7 @@ class Doorbell:
         except BlockingIOError:
             return  # the pipe is full of rings already
 
-    def answered(self, *, has_brought: bool) -> None:
+    def after_take(self, *, has_brought: bool) -> None:
         """Tell whether the take after a sleep brought anything. If a lane rang for nothing, a pause begins."""
         if has_brought:
             self._pause_s, self._pause_until = FIRST_PAUSE_S, 0.0

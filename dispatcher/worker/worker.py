@@ -112,7 +112,7 @@ class Worker:
                 self._beat()
                 self._reread_limits()
                 taken = self._take()
-                self._doorbell.answered(has_brought=bool(taken.batch or taken.prefiltered or taken.duplicates))
+                self._doorbell.after_take(has_brought=bool(taken.batch or taken.prefiltered or taken.duplicates))
                 if taken.batch:
                     return taken
                 if burst and self._is_done(taken):

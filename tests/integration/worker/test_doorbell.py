@@ -98,7 +98,7 @@ def test_who_came_too_late_pauses_twice_as_long_each_time(doorbell: Doorbell, re
     assert slept(doorbell) < LONG_S
     for pause_s in (FIRST_PAUSE_S, 2 * FIRST_PAUSE_S, 4 * FIRST_PAUSE_S):
         begin = time.monotonic()
-        doorbell.answered(has_brought=False)
+        doorbell.after_take(has_brought=False)
         doorbell.sleep(LONG_S)
         assert pause_s <= time.monotonic() - begin < LONG_S
 
@@ -107,14 +107,14 @@ def test_in_the_pause_all_but_the_lane_is_heard_and_who_gets_something_listens_a
     bell = Doorbell(redis, LANES, "{d}:wake", clock=lambda: 1.0)  # the pause does not end
     redis.rpush(LANES[0], "job")
     bell.sleep(LONG_S)
-    bell.answered(has_brought=False)
+    bell.after_take(has_brought=False)
     bell.sleep(FIRST_PAUSE_S / 2)
     asleep(redis, 3)
     redis.rpush("{d}:wake", "1")
     bell.sleep(FIRST_PAUSE_S / 2)
     assert redis.llen("{d}:wake") == 0
     redis.delete(LANES[0])
-    bell.answered(has_brought=True)
+    bell.after_take(has_brought=True)
     bell.sleep(0)
     asleep(redis, 4)
     bell.close()
@@ -124,7 +124,7 @@ def test_who_was_woken_by_a_token_or_slept_to_the_end_does_not_pause(doorbell: D
     redis.rpush("{d}:wake", "1")
     for seconds in (LONG_S, 0):
         doorbell.sleep(seconds)
-        doorbell.answered(has_brought=False)
+        doorbell.after_take(has_brought=False)
     doorbell.sleep(0)
     asleep(redis, 4)
 
