@@ -38,6 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     What is ignored here would be ignored by every process that a test starts.
     """
+    gc.disable()  # what is collected stays to the end: see pytest_collection_finish
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     config.pluginmanager.register(secrecy)
@@ -47,6 +48,7 @@ def pytest_collection_finish() -> None:
     """What was collected stays to the end: no garbage collection looks through it, no forked process copies it."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_unconfigure() -> None:

@@ -105,7 +105,7 @@ def test_a_sighup_that_came_too_early_has_the_limits_read_again_later(
 
 
 @pytest.mark.parametrize("arguments", COMMANDS, ids=lambda arguments: arguments[0])
-@pytest.mark.parametrize("after_s", [0.0, 0.3, 1.5])
+@pytest.mark.parametrize("after_s", [0.0, pytest.param(0.3, marks=pytest.mark.slow), 1.5])
 def test_a_terminal_that_is_closed_stops_it_at_any_instant(
     env: dict[str, str], tmp_path: Path, arguments: tuple[str, ...], after_s: float
 ) -> None:

@@ -29,7 +29,7 @@ Span = tuple[int, int]
 
 
 def hammer(url: str, limit: Limit) -> None:
-    """Ask without end; of those who are refused, one asks again in each quarter of a millisecond."""
+    """Ask without end; of those who are refused, one asks again in each millisecond."""
     with connect(url, timeout_s=2) as client:
         limiter, scopes = Limiter(client, namespace="storm"), (Scope("user", (limit,)), RECORD)
         while True:
@@ -39,7 +39,7 @@ def hammer(url: str, limit: Limit) -> None:
                 time.sleep(0.002)
                 continue
             if isinstance(verdict, Denied):
-                time.sleep(min(verdict.retry_after_us / US, PROCESSES * 0.000_25))
+                time.sleep(min(verdict.retry_after_us / US, PROCESSES * 0.001))
 
 
 @contextmanager

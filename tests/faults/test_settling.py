@@ -244,7 +244,7 @@ def test_every_result_of_a_post_is_settled_and_the_books_balance(redis: Database
     found = list(cases())
     if extent == "some":
         last = [case for case in found if case.attempts and case.failures and not case.pause]
-        found = [*random.Random(18).sample(last, 48), *random.Random(18).sample(found, 32)]
+        found = [*random.Random(18).sample(last, 24), *random.Random(18).sample(found, 16)]
     wrong = []
     for case in found:
         try:

@@ -24,7 +24,7 @@ BACK_S: Final = 5.0
 """Within this time after the server's return everybody is at work again."""
 
 WORKERS: Final = 2
-BUSY: Final = 600
+BUSY: Final = 300
 
 
 @dataclass(frozen=True, slots=True)

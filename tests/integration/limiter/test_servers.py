@@ -108,7 +108,7 @@ def test_everything_works_from_asyncio_on_every_server_at_hand(binary: Path) -> 
 @pytest.mark.parametrize("binary", SERVERS.values(), ids=SERVERS)
 def test_random_decisions_are_those_of_the_model_on_every_server_at_hand(binary: Path) -> None:
     with RedisServer(binary=binary) as server, server.client() as client:
-        assert explore(client, 30) >= 700
+        assert explore(client, 15) >= 350
 
 
 @pytest.mark.parametrize("binary", SERVERS.values(), ids=SERVERS)

@@ -92,7 +92,7 @@ def promised(redis: Database, trace: Arrivals) -> str:
 
 @pytest.mark.parametrize(
     ("shape", "hours"),
-    [(bursts, 10), (one_loud, 2), pytest.param(one_loud, 4, marks=pytest.mark.slow)],
+    [(one_loud, 2), *(pytest.param(*each, marks=pytest.mark.slow) for each in ((bursts, 10), (one_loud, 4)))],
 )
 def test_a_suggestion_keeps_its_promise(
     redis: Database, shape: Callable[[int, int], Came], hours: int, keep: Callable[[Came], Arrivals]
