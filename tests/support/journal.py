@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from dispatcher.core.leased_event import Leased, Started, Waiting
 from dispatcher.core.limits import Admitted
-from dispatcher.core.outcomes import Turn
+from dispatcher.core.outcomes import Parked, Turn
 from dispatcher.errors import GateUnavailable
 from dispatcher.store.admission import Admission
 from dispatcher.store.leases import Outbox, Taken
@@ -45,10 +45,11 @@ class Life:
 
     At its end it held ``held``, with the posts of ``posting`` under way, and had settled ``untold`` last. Before that
     it ``returned`` some; ``lost`` were taken over by others, or settled by a call whose answer got lost; of ``unknown``
-    the fate of a post was unknown, and of ``unconfirmed`` it was to be reconciled. ``batches`` are the events of each
-    take that nobody had taken before, in order. ``owners`` says what their slots are called, but for the number of
-    posts with an unknown delivery status. ``asked`` takes had no answer when the journal ended, and nobody knows with
-    what result; the same says ``is_settling`` of settling. The answers to ``unheard`` others got lost.
+    the fate of a post was unknown, and of ``unconfirmed`` it was to be reconciled; those of
+    ``again`` wait to be posted again. ``batches`` are the events of each take that nobody had taken before, in order.
+    ``owners`` says what their slots are called, but for the number of posts with an unknown delivery status. ``asked``
+    takes had no answer when the journal ended, and nobody knows with what result; the same says ``is_settling`` of
+    settling. The answers to ``unheard`` others got lost.
     """
 
     held: set[str] = field(default_factory=set)
@@ -58,6 +59,7 @@ class Life:
     lost: set[str] = field(default_factory=set)
     unknown: set[str] = field(default_factory=set)
     unconfirmed: set[str] = field(default_factory=set)
+    again: set[str] = field(default_factory=set)
     returned: set[str] = field(default_factory=set)
     asked: int = 0
     unheard: int = 0
@@ -112,6 +114,7 @@ def _live(life: Life, entry: str, ids: dict[str, set[str]]) -> None:
             life.untold = ids["all"]
             life.unknown |= ids["unknown"]
             life.unconfirmed |= ids["unconfirmed"]
+            life.again |= ids["again"]
         case "settled":
             life.held -= ids["all"]
             life.posting -= ids["done"]
@@ -178,7 +181,13 @@ def _refused(taken: Taken) -> list[str]:
 
 def _admitting(admit: Method, note: Note) -> Method:
     def call(admission: Admission, asking: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - what admit takes
-        note("settling", all=(each.candidate.leased.id for each in asking if each.drops), unknown=(), unconfirmed=())
+        note(
+            "settling",
+            all=(each.candidate.leased.id for each in asking if each.drops),
+            unknown=(),
+            unconfirmed=(),
+            again=(),
+        )
         answer = admit(admission, asking, *arguments, **named)
         rows = enumerate(zip(asking, answer.verdicts, strict=True))
         ended = [
@@ -232,6 +241,7 @@ def _settling(settle: Method, note: Note) -> Method:
             all=ids,
             unknown=unknown,
             unconfirmed=(each.subject.id for each in settlements if each.failed_scans is not None),
+            again=(each.subject.id for each in settlements if isinstance(each.outcome, Parked)),
         )
         settled = settle(outbox, settlements, *arguments, **named)
         note("settled", all=ids, done=(id_ for id_, done in zip(ids, settled.applied, strict=True) if done))

@@ -232,11 +232,12 @@ def _check_posts(
 def _check_order(ended: Round, lives: Iterable[Life], dead_lives: Iterable[Life]) -> None:
     """What one worker took at once for one channel arrives in that order, that of each priority by itself.
 
-    But for what others had to take up, and for what was reconciled since Slack did not answer in time.
+    But for what others had to take up, for what was reconciled since Slack did not answer in time, and for what was to
+    be posted again, since its time had passed or Slack was not reached.
     """
     moved = set().union(
         *(life.held for life in dead_lives),
-        *(life.lost | life.unknown | life.unconfirmed | life.returned for life in lives),
+        *(life.lost | life.unknown | life.unconfirmed | life.again | life.returned for life in lives),
     )
     places: dict[str, dict[str | None, int]] = {channel: {} for channel in PACED}
     for n, posted in enumerate(ended.slack.ledger.posted()):
