@@ -34,3 +34,5 @@ def main() -> NoReturn:
         run()
     except KeyboardInterrupt:
         sys.exit(130)
+    finally:
+        gc.freeze()  # the process ends: Python need not look for cycles in all that was loaded
