@@ -67,7 +67,7 @@ class Doorbell:
         self._woken_by_lane = False
 
     def sleep(self, seconds: float, *, lanes: bool = True, wake: bool = True, server: bool = True) -> bool:
-        """Return after ``seconds``, or as soon as something rings; whether this process alone rang.
+        """Return after ``seconds``, or as soon as something rings; whether the server rang.
 
         ``lanes=False`` sleeps through new jobs (suspended), ``wake=False`` leaves the tokens to others (it could post
         nothing), ``server=False`` listens to this process alone. Raises ``GateUnavailable`` when the server goes away.
@@ -79,9 +79,9 @@ class Doorbell:
         if server and lanes and pause_s > 0:
             rang = self._listen(min(pause_s, seconds), lanes=False, wake=wake)
             if rang or seconds <= pause_s:
-                return rang == {self._inner}
+                return bool(rang - {self._inner})
             seconds -= pause_s
-        return self._listen(seconds, lanes=lanes, wake=wake, server=server) == {self._inner}
+        return bool(self._listen(seconds, lanes=lanes, wake=wake, server=server) - {self._inner})
 
     def _listen(self, seconds: float, *, lanes: bool, wake: bool, server: bool = True) -> set[int]:
         """Which descriptors rang within ``seconds``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 from collections.abc import Callable, Sequence
@@ -241,27 +242,29 @@ class Worker:
     def _sleep(self, taken: Taken, *, burst: bool) -> None:
         """Sleep until there may be something to take. Does not sleep while there is more to take.
 
-        Posts that end meanwhile are settled. If that lets another event go, settling rings.
+        Posts that end meanwhile are settled, and the lease is prolonged. If either lets another event go, its script
+        rings.
         """
         if taken.prefiltered or self._outbox.ahead or (taken.more and not taken.suspended):
             return
         self._presence.state = WorkerStatus.SUSPENDED if taken.suspended else WorkerStatus.IDLE
         could_post = self._post_pool.free > 0
-        until = [self._beat_due]
+        until = [math.inf]
         if taken.next_us is not None:
             until.append(self._clock() + (taken.next_us - taken.now_us) / US)
         if burst:
             until.append(self._clock() + _BURST_LOOK_S)  # no bell rings when others settle the last events
         if taken.suspended:
             until.append(self._clock() + 1.0)
-        while self._sleep_until(min(until), lanes=not taken.suspended):
-            if not could_post or self._is_stopping or self._rereads:
+        while not self._sleep_until(min(until), lanes=not taken.suspended):
+            if not could_post or self._is_stopping or self._rereads or self._clock() >= min(until):
                 return
             self._settle_posts()
+            self._beat()
 
     def _sleep_until(self, instant: float, *, lanes: bool) -> bool:
-        """Whether this process alone rang."""
-        left_s = instant - self._clock()
+        """Sleep until the instant, the next beat or a ring; whether the server rang."""
+        left_s = min(instant, self._beat_due) - self._clock()
         if (overdue_s := self._post_pool.overdue_in_s()) is not None:
             left_s = min(left_s, overdue_s)
         return self._doorbell.sleep(left_s, lanes=lanes, wake=self._post_pool.free > 0)

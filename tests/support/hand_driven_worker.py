@@ -64,6 +64,7 @@ class HandDrivenWorker:
     """A real worker whose loop the test runs by hand."""
 
     POST_DEADLINE_S: ClassVar[float] = 5.0
+    LEASE_S: ClassVar[float] = 60.0
 
     client: Database
     batch: int
@@ -113,7 +114,7 @@ class HandDrivenWorker:
             batch=self.batch,
             senders=4,
             post_deadline_s=self.POST_DEADLINE_S,
-            lease_s=60.0,
+            lease_s=self.LEASE_S,
             clock=self.clock,
         )
 

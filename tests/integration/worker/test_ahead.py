@@ -14,6 +14,7 @@ import pytest
 
 from dispatcher.app.limits import publish
 from dispatcher.app.servers import keys_of
+from dispatcher.core.leased_event import boottime_s
 from dispatcher.errors import StaleLimits
 from dispatcher.settings.environment import Settings
 from dispatcher.store.reader import Reader
@@ -110,6 +111,29 @@ def test_after_a_post_an_idle_worker_settles_and_takes_nothing(driven: HandDrive
     assert driven.next() == ["b"]
     (after,) = counted
     assert after - before == len(["settle", "take", "pace", "take", "settle"])
+
+
+def test_a_heartbeat_while_a_worker_sleeps_takes_nothing(redis: Database, tmp_path: Path) -> None:
+    def next_sleep() -> None:
+        counted.append(int(redis.info("commandstats")["cmdstat_evalsha"]["calls"]))
+        if len(counted) == 1:
+            instants.append(instants[-1] + HandDrivenWorker.LEASE_S / 3)
+            driven.bell.ring()
+        else:
+            send(driven, "b")
+
+    counted: list[int] = []
+    instants = [boottime_s()]
+    driven = HandDrivenWorker(redis, 1, tmp_path, clock=lambda: instants[-1])
+    send(driven, "a")
+    assert driven.next() == ["a"]
+    until(lambda: driven.bell.rings, "the end of the post")
+    redis.delete(WAKE)  # new limits have left a token
+    driven.bell.meanwhile = next_sleep
+    assert driven.next() == ["b"]
+    first, second = counted
+    assert second - first == len(["renew", "purge"])
+    driven.worker.sign_off()
 
 
 @pytest.mark.parametrize("server_is_away", [False, True])
