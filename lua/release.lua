@@ -3,7 +3,7 @@
 -- KEYS     one sorted set for each scope; then as many "waiters", then as many "promises" (include/waiters.lua)
 -- ARGV[1]  JSON {"now": us | absent, "scopes": see include/decide.lua, "id", "cost": how many slots it took at once | absent: one,
 --                "bells": what the channels of bells begin with}
--- Returns  how many of the scopes had a slot of this id. The same call again changes nothing. A key of another type
+-- Returns  in how many of the scopes a slot of this id still counted. The same call again changes nothing. A key of another type
 --          is refused before anything is given back.
 -- @include prelude
 -- @include plan
@@ -22,7 +22,7 @@ local released = 0
 for _, scope in ipairs(scopes) do
   slots.look_up(scope, call.id)
   if scope.own[call.id] then
-    released = released + 1
+    released = released + (slots.is_counted(scope, call.id) and 1 or 0)
     slots.give_back(scope, call.id)
     waiters.ring_behind(scope, 0, call.bells)
   end

@@ -46,13 +46,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_finish() -> None:
     """What was collected stays to the end: no garbage collection looks through it, no forked process copies it."""
-    gc.collect()
     gc.freeze()
     gc.enable()
 
 
 def pytest_unconfigure() -> None:
     forked.close()
+    gc.freeze()  # the process ends: nothing is left to be found
 
 
 def pytest_report_header() -> str:

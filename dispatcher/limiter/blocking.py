@@ -172,13 +172,13 @@ class Limiter:
         yield self.acquire(scopes, id, cost=cost, timeout=timeout)
 
     def release(self, scopes: Scopes, id: str, *, cost: int = 1) -> bool:  # noqa: A002 - the field's word
-        """Give back the slots of an id, taken with that cost; whether it had any. Who waits for them is woken."""
+        """Give back the slots of an id, taken with that cost; whether a limit still counted any. Who waits is woken."""
         slot = slot_of(checked_id(id), checked_cost(cost))
         call = self._calls.release(slot, releasable(checked_scopes(scopes)), cost)
         return bool(self._ask(self._release, call))
 
     def reset(self, scopes: Scopes) -> int:
-        """Forget all that was charged in these scopes, of every id; how many of them had something.
+        """Forget all that was charged in these scopes, of every id; in how many a limit still counted any of it.
 
         Who waits for them is woken. Not for scopes of the dispatcher's own namespace: its events hold slots there.
         """

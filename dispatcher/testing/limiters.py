@@ -86,10 +86,15 @@ class _Slots:
         ]
 
     def release(self, owner: _Owner, scopes: Iterable[Scope]) -> bool:
-        return sum(self.of(scope).pop(owner, None) is not None for scope in scopes) > 0
+        return sum(self._counts(scope, self.of(scope).pop(owner, None)) for scope in scopes) > 0
 
     def reset(self, scopes: Iterable[Scope]) -> int:
-        return sum(bool(self._charged.pop((scope.name, scope.ids), None)) for scope in scopes)
+        forgotten = [(scope, self._charged.pop((scope.name, scope.ids), {})) for scope in scopes]
+        return sum(any(self._counts(scope, at_us) for at_us in charged.values()) for scope, charged in forgotten)
+
+    def _counts(self, scope: Scope, at_us: int | None) -> bool:
+        """Whether a limit of the scope still counts what was charged at that instant."""
+        return at_us is not None and any(_leaves(at_us, limit) > self.now_us for limit in scope.limits)
 
     def _uses(self, demands: tuple[Demand, ...]) -> Generator[tuple[Scope, Usage], None, None]:
         for scope in all_scopes(demands):

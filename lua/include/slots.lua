@@ -93,6 +93,19 @@ local slots = module(function(slots)
     view.own[id], view.owned[id] = tonumber(scores[#scores] or nil), number
   end
 
+  -- Whether a window still counts the slot that the id has in this view.
+  function slots.is_counted(view, id)
+    local score = view.own[id]
+    local is_held = score and score >= HELD
+    for _, window in ipairs(score and view.windows or {}) do
+      local counts_until = is_held and (counts_held(window) and score - HELD or 0) or leaves(score, window)
+      if counts_until > view.now then
+        return true
+      end
+    end
+    return false
+  end
+
   -- The largest of the scope's windows, by `field`.
   local function largest(view, field)
     local most = 0

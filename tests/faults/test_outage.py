@@ -23,7 +23,7 @@ from tests.support.snapshots import is_drained, watch
 WORKERS: Final = 2
 SENDERS: Final = 4
 CHANNELS: Final = 10
-EVERY_S: Final = 0.05
+EVERY_S: Final = 0.1
 LATENCY_S: Final = 2.0
 """What a post may take from its slot to Slack: the time-out."""
 

@@ -199,10 +199,7 @@ class Walk:
             case AskSeveral(owner, wanted, cost, peek):
                 self._ask_several(owner, self._demands(wanted), cost, peek=peek)
             case Release(owner, positions, cost):
-                id_ = self._id(owner)
-                released = [self.model.release(slot_of(id_, cost), NAMES[at], cost) for at in positions]
-                assert self.limiter.release([self.scopes[at] for at in positions], id_, cost=cost) is any(released)
-                self._look()
+                self._release(self._id(owner), [self.scopes[at] for at in positions], cost)
             case Shift(by_us):
                 self.now_us += by_us
             case GoToEdge(nth, off_us):
@@ -214,6 +211,14 @@ class Walk:
                 self.scopes[at] = self._scope(at, changed)
             case _:
                 assert_never(step)
+
+    def _release(self, id_: str, scopes: Sequence[Scope], cost: int) -> None:
+        slot = slot_of(id_, cost)
+        counted = any(self.model.counts(slot, scope, self.now_us, cost) for scope in scopes)
+        for scope in scopes:
+            self.model.release(slot, scope.name, cost)
+        assert self.limiter.release(scopes, id_, cost=cost) is counted
+        self._look()
 
     def _scope(self, at: int, limits: tuple[Limit, ...]) -> Scope:
         return Scope(NAMES[at], limits, ids=NAMES[at] in WITH_IDS)

@@ -87,9 +87,15 @@ class GateModel:
         if id_ in self.slots[scope]:
             self.slots[scope][id_] = Held(until_us)
 
-    def release(self, id_: str, scope: str, cost: int = 1) -> bool:
-        """The id's slots go back; whether it had any."""
-        return sum(self.slots[scope].pop(slot, None) is not None for slot in _slots_of(id_, cost)) > 0
+    def release(self, id_: str, scope: str, cost: int = 1) -> None:
+        """The id's slots go back."""
+        for slot in _slots_of(id_, cost):
+            self.slots[scope].pop(slot, None)
+
+    def counts(self, id_: str, scope: Scope, now_us: int, cost: int = 1) -> bool:
+        """Whether a limit of the scope counts slots of the id."""
+        mine = [slot for each in _slots_of(id_, cost) if (slot := self.slots[scope.name].get(each)) is not None]
+        return any(at_us > now_us for limit in scope.limits for at_us in _departures(mine, limit))
 
     def edges(self, scopes: Iterable[Scope], now_us: int) -> list[int]:
         """The instants after now at which some slot leaves some window."""

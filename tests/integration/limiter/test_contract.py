@@ -35,16 +35,7 @@ steps = st.one_of(
 )
 
 
-@settings(
-    max_examples=60,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-@given(st.tuples(*[limits] * 5, fixed_limits), st.lists(steps, min_size=20, max_size=60))
-def test_over_random_walks_both_decide_alike(
-    redis: Database, all_limits: tuple[tuple[Limit, ...], ...], walk: list[tuple[str, Any, Any]]
-) -> None:
+def _walk(redis: Database, all_limits: tuple[tuple[Limit, ...], ...], walk: list[tuple[str, Any, Any]]) -> None:
     redis.flushall()
     fake = FakeLimiter()
     real = Limiter(redis, namespace="shop", clock=lambda: fake.now_us)
@@ -78,6 +69,38 @@ def test_over_random_walks_both_decide_alike(
                 else:
                     retry_us = fake.now_us + ours.retry_after_us
         assert fake.usage_many(scopes) == real.usage_many(scopes)
+
+
+def explore(redis: Database, walks: int) -> None:
+    @settings(max_examples=walks, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
+    @given(st.tuples(*[limits] * 5, fixed_limits), st.lists(steps, min_size=20, max_size=60))
+    def decide_alike(all_limits: tuple[tuple[Limit, ...], ...], walk: list[tuple[str, Any, Any]]) -> None:
+        _walk(redis, all_limits, walk)
+
+    search: Callable[[], None] = decide_alike
+    search()
+
+
+def test_over_random_walks_both_decide_alike(redis: Database) -> None:
+    explore(redis, 30)
+
+
+def test_what_no_limit_counts_any_more_is_neither_released_nor_reset(redis: Database) -> None:
+    fake = FakeLimiter()
+    for limiter in (fake, Limiter(redis, namespace="shop", clock=lambda: fake.now_us)):
+        begun_us, scope = fake.now_us, Scope("a", (Limit(2, window_us=US), Limit(9, window_us=2 * US)))
+        for id_ in ("x", "y"):
+            limiter.try_acquire(scope, id_)
+        fake.forward(2 - 1 / US)
+        assert limiter.release(scope, "x")
+        fake.forward(1 / US)
+        assert (limiter.release(scope, "y"), limiter.reset(scope)) == (False, 0)
+        fake.forward((begun_us - fake.now_us) / US)
+
+
+@pytest.mark.slow
+def test_over_many_random_walks_both_decide_alike(redis: Database) -> None:
+    explore(redis, 600)
 
 
 def _demand(scopes: list[Scope], wanted: int | tuple[int, ...]) -> Demand:

@@ -90,10 +90,8 @@ def promised(redis: Database, trace: Arrivals) -> str:
     return text
 
 
-@pytest.mark.parametrize(
-    ("shape", "hours"),
-    [(one_loud, 2), *(pytest.param(*each, marks=pytest.mark.slow) for each in ((bursts, 10), (one_loud, 4)))],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("shape", "hours"), [(bursts, 10), (one_loud, 4)])
 def test_a_suggestion_keeps_its_promise(
     redis: Database, shape: Callable[[int, int], Came], hours: int, keep: Callable[[Came], Arrivals]
 ) -> None:
