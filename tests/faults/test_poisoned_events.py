@@ -154,8 +154,6 @@ SHORT: Final = [
     (the_poison("connection_lost", Reset, landed=True), Credential.HISTORY, 5, 0),
     (the_poison("access_denied"), Credential.HISTORY, 8, QUIET_S),
     (the_poison("is_archived"), Credential.WRITE_ONLY, 5, 0),
-    (the_poison("internal_error"), Credential.WRITE_ONLY, 8, 0),
-    (the_poison("request_timeout"), Credential.WRITE_ONLY, 5, 0),
     (the_poison("unreadable_reply", Text), Credential.WEBHOOK, 5, QUIET_S),
     (the_poison("message_limit_exceeded"), Credential.WEBHOOK, 1, 0),
 ]

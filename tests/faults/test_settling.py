@@ -117,7 +117,11 @@ def test_after_the_digest_has_failed_for_good_events_that_wait_too_long_expire(s
 
 
 @pytest.mark.parametrize(
-    ("seed", "hours"), [*((seed, 1) for seed in SEEDS), pytest.param(1, 24, marks=pytest.mark.slow)]
+    ("seed", "hours"),
+    [
+        (SEEDS[0], 1),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in (*((each, 1) for each in SEEDS[1:]), (1, 24))),
+    ],
 )
 def test_digests_whose_edits_a_broken_gateway_answers_stop_nobody(redis: Database, seed: int, hours: int) -> None:
     """Their posts arrive: only what is edited fails, again and again."""
