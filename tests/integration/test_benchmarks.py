@@ -119,7 +119,7 @@ COUNTED: Final = (
     ("serving", "enqueued by HTTP, arrays of 500", 500),
     ("viewers", "dropped by two viewers", 2_000 - 50),
     ("viewers", "viewers that were answered", 2),
-    ("latency", "arrived at the stand-in", 10 + 4 * 20),
+    ("latency", "arrived at the stand-in", 10 + 5 * 20),
     ("post", "landed at the stand-in, HTTP, no link", 2 + 20),
     ("post", "settled, TLS, a link of 40 ms", 2 + 20),
     ("start", "enqueued by send", 1),
