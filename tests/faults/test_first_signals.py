@@ -55,9 +55,18 @@ def signal_when_heard(command: Command, number: signal.Signals, after_s: float) 
     command.signal(number)
 
 
-@pytest.mark.parametrize("arguments", COMMANDS, ids=lambda arguments: arguments[0])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
-@pytest.mark.parametrize("count", [1, pytest.param(15, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("arguments", "number", "count"),
+    [
+        (COMMANDS[0], signal.SIGTERM, 1),
+        (COMMANDS[1], signal.SIGINT, 1),
+        *(
+            pytest.param(arguments, number, 15, marks=pytest.mark.slow)
+            for arguments in COMMANDS
+            for number in (signal.SIGTERM, signal.SIGINT)
+        ),
+    ],
+)
 def test_told_to_stop_at_any_instant_of_its_start_it_ends_with_0_and_without_a_trace(
     env: dict[str, str], tmp_path: Path, arguments: tuple[str, ...], number: signal.Signals, count: int
 ) -> None:
@@ -104,8 +113,16 @@ def test_a_sighup_that_came_too_early_has_the_limits_read_again_later(
         command.await_line("limits.kept")
 
 
-@pytest.mark.parametrize("arguments", COMMANDS, ids=lambda arguments: arguments[0])
-@pytest.mark.parametrize("after_s", [0.0, pytest.param(0.3, marks=pytest.mark.slow), 1.5])
+@pytest.mark.parametrize(
+    ("arguments", "after_s"),
+    [
+        (COMMANDS[0], 0.0),
+        (COMMANDS[1], 1.5),
+        pytest.param(COMMANDS[1], 0.0, marks=pytest.mark.slow),
+        pytest.param(COMMANDS[0], 1.5, marks=pytest.mark.slow),
+        *(pytest.param(arguments, 0.3, marks=pytest.mark.slow) for arguments in COMMANDS),
+    ],
+)
 def test_a_terminal_that_is_closed_stops_it_at_any_instant(
     env: dict[str, str], tmp_path: Path, arguments: tuple[str, ...], after_s: float
 ) -> None:

@@ -44,7 +44,7 @@ ALL: Final = 100_000
 
 in_scenes = pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES)
 in_extent = pytest.mark.parametrize(
-    "most", [pytest.param(4, id="some"), pytest.param(ALL, id="all", marks=pytest.mark.slow)]
+    "most", [pytest.param(2, id="some"), pytest.param(ALL, id="all", marks=pytest.mark.slow)]
 )
 
 

@@ -109,7 +109,17 @@ def test_results_that_cannot_be_written_are_an_error_that_says_so(command: str, 
     assert (ended.returncode, ended.stderr.splitlines()[-1]) == (1, said)
 
 
-@pytest.mark.parametrize("module", ["click", "dispatcher.cli.status", "pydantic", "redis", "dispatcher.cli.drawing"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        "click",
+        "redis",
+        *(
+            pytest.param(each, marks=pytest.mark.slow)
+            for each in ("dispatcher.cli.status", "pydantic", "dispatcher.cli.drawing")
+        ),
+    ],
+)
 def test_ctrl_c_while_it_loads_exits_with_130_and_without_a_traceback(module: str, redis_url: str) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", INTERRUPTED_IMPORT, module, "status"],
