@@ -253,7 +253,7 @@ def test_cancelling_does_no_harm_where_nothing_is_malformed(redis: Database, mak
 @in_extent
 def test_an_operator_who_looks_or_cancels_stops_at_no_malformed_event(redis: Database, make: Make, most: int) -> None:
     found = Found()
-    for change in drawn(changes(redis, make), most // 2, make.__name__):
+    for change in drawn(changes(redis, make), most, make.__name__):
         found.run(change, partial(_operated, redis, make, change))
     found.check()
 
