@@ -217,7 +217,7 @@ end
 
 -- Gives back the slots of refused events that may own some: a dead worker may have been admitted with one, or it stood in line.
 local function give_all_back(groups, request_of)
-  local before, ended = lines.first_instant(at), {}
+  local ended = {}
   for _, group in ipairs(groups) do
     for _, n in ipairs(group.places) do
       ended[n] = true
@@ -228,13 +228,13 @@ local function give_all_back(groups, request_of)
       give_back(n, request_of(n))
     end
   end
-  lines.ring_if_earlier(at, before)
+  lines.ring_if_earlier(at)
 end
 
 -- Counts the refused events of the groups in their tallies, and parks the buffered single. Returns the texts of parked
 -- buffered singles, and of earlier ones that have ended now.
 local function keep_tallies(groups)
-  local before, ended, buffered, joined = lines.first_instant(at), {}, {}, {}
+  local ended, buffered, joined = {}, {}, {}
   for _, tally in ipairs(call.tallies) do
     tally.number, tally.texts = 0, {}
   end
@@ -279,7 +279,7 @@ local function keep_tallies(groups)
       end
     end
   end
-  lines.ring_if_earlier(at, before)
+  lines.ring_if_earlier(at)
   return buffered, joined
 end
 

@@ -21,7 +21,6 @@ local at = K
 at.now = microseconds(call.now)
 at.line, at.waits, at.scope, at.minute = call.line, call.waits, call.scope, call.minute
 at.remember_us, at.most_decisions = call.remember_us, call.most_decisions
-local before = lines.first_instant(at)
 
 -- What it holds is for its next attempt. A post that may have arrived keeps its slot.
 local function cancel(event, header)
@@ -51,7 +50,7 @@ for n, event in ipairs(call.events) do
     results[n] = 1
   end
 end
-lines.ring_if_earlier(at, before)
+lines.ring_if_earlier(at)
 accounting.write(at)
 plan.commit(at.awaited)
 return results

@@ -42,7 +42,6 @@ end
 at.now = microseconds(call.now)
 at.owner, at.line, at.waits, at.scope, at.minute, at.subject = call.owner, call.line, call.waits, call.scope, call.minute, call.subject
 at.tally, at.firing = call.tally, call.firing
-local before = lines.first_instant(at)
 
 local function place_of(line)
   local scope = plan.hget(at.awaited, line)
@@ -139,7 +138,7 @@ end
 for _, scope in ipairs(released) do
   deferred.reopen(at, scope)
 end
-lines.ring_if_earlier(at, before)
+lines.ring_if_earlier(at)
 accounting.write_counts(at)
 plan.commit(at.awaited)
 return '{"events":[' .. table.concat(answers, ',') .. ']}'

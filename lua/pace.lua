@@ -43,7 +43,6 @@ at.owner, at.line, at.waits, at.scope, at.minute = call.owner, call.line, call.w
 local free = call.free
 local is_paused = redis.call('EXISTS', at.paused) == 1
 local thread_keys = threads.of(call, at.now)
-local before = lines.first_instant(at)
 local channels = lines.channels(call)
 
 local function is_paused_by_hand(what)
@@ -160,7 +159,7 @@ for n, event in ipairs(call.events) do
   results[n] = plan.sismember(at.leased, event.id) and start(event) or '"lost"'
 end
 lines.write(channels)
-lines.ring_if_earlier(at, before)
+lines.ring_if_earlier(at)
 accounting.write_counts(at)
 plan.commit(at.posting)
 return string.format('{"now":%.0f,"events":[%s]}', at.now, table.concat(results, ','))

@@ -34,7 +34,6 @@ local at = K
 at.now = microseconds(call.now)
 at.owner, at.line, at.waits, at.scope, at.minute, at.subject = call.owner, call.line, call.waits, call.scope, call.minute, call.subject
 at.remember_us, at.most_decisions, at.tally, at.firing = call.remember_us, call.most_decisions, call.tally, call.firing
-local before = lines.first_instant(at)
 local cancelled = {}
 
 -- Ends an event that waits. A post that may have arrived keeps its slot.
@@ -190,7 +189,7 @@ local answers = {}
 for n, event in ipairs(call.events) do
   answers[n] = plan.sismember(at.leased, event.id) and resolve(event) or '"lost"'
 end
-lines.ring_if_earlier(at, before)
+lines.ring_if_earlier(at)
 accounting.write(at)
 plan.commit(at.events)
 return '{"events":[' .. table.concat(answers, ',') .. '],"cancelled":[' .. table.concat(cancelled, ',') .. ']}'

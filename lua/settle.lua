@@ -75,7 +75,6 @@ local at = K
 at.now = microseconds(call.now)
 at.waits, at.line, at.scope, at.tally, at.minute = call.waits, call.line, call.scope, call.tally, call.minute
 at.remember_us, at.most_decisions, at.subject, at.firing = call.remember_us, call.most_decisions, call.subject, call.firing
-local before = lines.first_instant(at)
 local thread_keys = threads.of(call, at.now)
 local is_stale = stale(at.limits_version, call.version)
 local channels = lines.channels(call)
@@ -346,7 +345,7 @@ for n, event in ipairs(call.events) do
   end
 end
 lines.write(channels)
-lines.ring_if_earlier(at, before)
+lines.ring_if_earlier(at)
 local trimmed = dead_letters.buried and letters.trim(dead_letters, call.dead, MOST_TRIMMED) or 0
 letters.write(dead_letters)
 if trimmed > 0 then

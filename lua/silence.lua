@@ -24,7 +24,6 @@
 local call = cjson.decode(ARGV[1])
 local at = K
 at.now, at.waits, at.tally, at.firing = microseconds(call.now), call.waits, call.tally, call.firing
-local before = lines.first_instant(at)
 silences.end_due(at)
 
 local function mutes_of(category)
@@ -89,6 +88,6 @@ if call.row then
 else
   answer = finish(call.expire and { call.expire } or mutes_of(call.unmute))
 end
-lines.ring_if_earlier(at, before)
+lines.ring_if_earlier(at)
 plan.commit(at.silences)
 return answer

@@ -42,7 +42,6 @@
 --           reopening   HASH    how far due.reopen has come with lines and timers (include/due.lua); absent otherwise
 --           turns       HASH    channel -> turns taken in its line (include/lines.lua); gone with the line
 --           failures    HASH    channel -> its failures in a row (include/pause.lua); lives an hour after the last one
---           and then    ZSET    the scopes of ARGV[2] (include/slots.lua)
 -- ARGV[1]   JSON {"now": us | absent, "owner", "lease_us", "new": most requeued and new events, "due": most waiting events that are
 --           due, "leased", "line", "waits", "tally", "scope", "minute", "firing": prefixes of keys, "most_decisions", "grace_us": from
 --           an unconfirmed post until it is reconciled,
@@ -98,16 +97,24 @@ at.line, at.waits, at.tally, at.scope, at.leased_prefix = call.line, call.waits,
 at.minute, at.firing = call.minute, call.firing
 at.remember_us, at.most_decisions, at.is_wordless = call.remember_us, call.most_decisions, call.wordless
 
--- Reads keys, so that an ACL without rq:job:*, or a key of another type, raises here and not after the first write.
+local LANES = { 'lane_high', 'lane_normal', 'lane_low' }
+local lengths, waiting = {}, 0 -- of the lanes
+
+-- Reads keys, so that an ACL without rq:job:*, or a key of another type, raises here: before the first write, and before an
+-- event is taken whose end could not be stored.
 local function look_at_keys()
-  redis.call('EXISTS', 'rq:job:' .. call.owner)
-  for _, lane in ipairs({ at.lane_high, at.lane_normal, at.lane_low }) do
-    redis.call('LLEN', lane)
+  for n, lane in ipairs(LANES) do
+    lengths[n] = redis.call('LLEN', at[lane])
+    waiting = waiting + lengths[n]
   end
-  for _, key in ipairs({ at.limited, at.limited_older, at.others, at.others_older, at.freed, at.totals }) do
-    redis.call('HLEN', key)
+  if waiting > 0 or call.adopt then
+    redis.call('EXISTS', 'rq:job:' .. call.owner)
+    for _, key in ipairs({ at.limited, at.limited_older, at.others, at.others_older }) do
+      redis.call('HLEN', key)
+    end
+    redis.call('ZCARD', at.names)
+    intake.look(at)
   end
-  redis.call('ZCARD', at.names)
   redis.call('SCARD', at.leased)
 end
 
@@ -131,24 +138,26 @@ end
 
 -- Takes new events from the lanes. Returns whether the lanes hold more.
 local function take_new(closed)
-  local is_left, prefilter_call, is_silenced = false, nil, nil
+  local is_left, has_looked, is_silenced = false, false, nil
   local function refusal_of(mark)
-    if not prefilter_call then
-      prefilter_call, is_silenced = cjson.decode(closed), silences.names(at)
+    if not has_looked then
+      has_looked, is_silenced = true, silences.names(at)
     end
-    return intake.refusal(at, prefilter_call, mark, #KEYS - #prefilter_call.scopes, is_silenced)
+    return intake.refusal(at, closed, mark, is_silenced)
   end
   local room = at.new - intake.count()
   local looks = closed and math.max(room, math.min(LOOKS * room, MOST_LOOKS)) or room
-  local lows = redis.call('LLEN', at.lane_low)
+  local lows = lengths[3]
   local low_looks, low = math.min(lows, low_share(looks)), math.min(lows, low_share(room))
-  for _, lane in ipairs({ at.lane_high, at.lane_normal, at.lane_low }) do
-    local is_low = lane == at.lane_low
+  for n, lane in ipairs(waiting > 0 and LANES or {}) do
+    local is_low = lane == 'lane_low'
     local kept_looks, kept = is_low and 0 or low_looks, is_low and 0 or low
     local most, rest = math.floor(looks - kept_looks), math.floor(room - kept)
-    local looked, gone = intake.take_lane(at, lane, most, rest, closed and refusal_of or nil)
-    looks, room = looks - looked, room - looked + gone
-    is_left = is_left or redis.call('LLEN', lane) > looked
+    if lengths[n] > 0 then
+      local looked, gone = intake.take_lane(at, at[lane], most, rest, closed and refusal_of or nil)
+      looks, room = looks - looked, room - looked + gone
+      is_left = is_left or lengths[n] > looked
+    end
   end
   return is_left
 end
@@ -157,9 +166,11 @@ end
 -- instant of the first that is not due.
 local function put_on_lanes()
   local is_any, first_at, second = false, math.huge, digits(math.floor(at.now / 1000000))
+  if redis.call('EXISTS', at.later_high, at.later_normal, at.later_low) == 0 then
+    return false, math.huge
+  end
   for lane, later in pairs({ [at.lane_high] = at.later_high, [at.lane_normal] = at.later_normal, [at.lane_low] = at.later_low }) do
-    local is_used = redis.call('ZCARD', later) > 0
-    for _, id in ipairs(is_used and redis.call('ZRANGEBYSCORE', later, '-inf', second, 'LIMIT', 0, MOST_LATER) or {}) do
+    for _, id in ipairs(redis.call('ZRANGEBYSCORE', later, '-inf', second, 'LIMIT', 0, MOST_LATER)) do
       local job = 'rq:job:' .. id
       local kind = redis.call('TYPE', job).ok
       plan.write('ZREM', later, id)
@@ -171,7 +182,7 @@ local function put_on_lanes()
         is_any = true
       end
     end
-    local following = is_used and redis.call('ZRANGEBYSCORE', later, '(' .. second, '+inf', 'WITHSCORES', 'LIMIT', 0, 1) or {}
+    local following = redis.call('ZRANGEBYSCORE', later, '(' .. second, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
     first_at = math.min(first_at, number_of(following[2] or 'inf') * 1000000)
   end
   return is_any, first_at
@@ -209,7 +220,6 @@ local function silences_of(known)
 end
 
 look_at_keys()
-intake.look(at)
 leases.renew(at, call.owner, call.lease_us)
 local grace = leases.grace(at)
 local version = redis.call('GET', at.limits_version)

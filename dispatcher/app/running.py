@@ -168,7 +168,7 @@ class _Run:
         """
         settings, client = self.settings, self.client
         keys, queue = keys_of(settings)
-        prefilter = Prefilter(settings.namespace)
+        prefilter = Prefilter()
         outbox = build_outbox(settings, client, self.owner, prefilter, requests_of(self.sink))
         following = self.follow(begun, outbox, prefilter)
         if rereads:

@@ -135,12 +135,6 @@ class Calls:
             for at in range(0, len(slots), BATCH)
         ]
 
-    def rows(self, demands: Sequence[tuple[Demand, ...]]) -> Call:
-        """For take.lua: what is asked for, a row for each. Raises as ``decide`` does."""
-        positions = _Positions()
-        rows = [[0, *positions.of(each)] for each in demands]
-        return self._call(positions.found, {"rows": rows})
-
     def wait(self, waiting: Sequence[WaitingRequest]) -> Call:
         """For wait.lua."""
         positions = _Positions()
@@ -167,7 +161,7 @@ class Calls:
 
     def _call(self, scopes: list[Scope], facts: dict[str, Any]) -> Call:
         stores = [_store(scope.limits) if not scope.ids else "set" for scope in scopes]
-        said: dict[str, Any] = {"scopes": [_windows(scope.limits) for scope in scopes], **facts}
+        said: dict[str, Any] = {"scopes": [windows_of(scope.limits) for scope in scopes], **facts}
         if not all(scope.ids for scope in scopes):
             said["stores"] = stores
         keys = [self._key(scope, store) for scope, store in zip(scopes, stores, strict=True)]
@@ -217,7 +211,8 @@ class _Positions:
 
 
 @lru_cache(maxsize=4096)
-def _windows(limits: tuple[Limit, ...]) -> list[list[Any]]:
+def windows_of(limits: tuple[Limit, ...]) -> list[list[Any]]:
+    """The windows of a scope, as the scripts take them."""
     return [
         [limit.max, limit.window_us] if limit.kind is Kind.ROLLING else [limit.max, limit.window_us, limit.kind.value]
         for limit in limits

@@ -169,7 +169,7 @@ class Worker:
         watch: Callable[[Gate], Gate],
     ) -> None:
         clock = fleet.clock
-        self.prefilter = Prefilter(fleet.keys.namespace, lambda: clock.now_us / US)
+        self.prefilter = Prefilter(lambda: clock.now_us / US)
         self.outbox = Outbox(
             client,
             fleet.keys,

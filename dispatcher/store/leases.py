@@ -339,10 +339,8 @@ class Outbox:
         known = self._silences
         if known.version is not None:
             call["silences"] = known.version
-        if prefiltering is None:
-            answer = self._take.ask(names, call)
-        else:
-            answer = self._take.ask([*names, *prefiltering.keys], call, prefiltering.text)
+        more = () if prefiltering is None else (prefiltering.text,)
+        answer = self._take.ask(names, call, *more)
 
         def read_answer() -> Taken:
             taken = read_taken(answer(), prefiltering, known)

@@ -194,7 +194,7 @@ local deferred = module(function(deferred)
       local known = opened and opened[scope] and not is_freed(at, scope, mark)
       deferred.open_at(at, scope, known and number_of(opened[scope][1]) or at.now)
     end
-    if plan.hlen(at.deciding) == 0 and redis.call('EXISTS', at.freed) == 1 then
+    if redis.call('EXISTS', at.freed) == 1 and plan.hlen(at.deciding) == 0 then
       plan.del(at.freed)
     end
     return mark

@@ -2,10 +2,11 @@
 --
 -- The pre-check: a new event that a limit refuses anyway is dropped as it is taken, as admit.lua would drop it a moment later: it
 -- is never leased, and nobody reads its payload. Only what a producer of ours has marked can be refused here (enqueue.lua): it has
--- seen that the event is valid, and that its id is the job's. Only by categories that a worker names, in ARGV[2] of take.lua (JSON):
--- "scopes" and "rows" as in gate.lua, of the KEYS behind `first`, "told" as in admit.lua, "categories": {name: [position of its row,
--- configured]}. They drop, tell nobody, and have no limits by label. Where one has room, its events are handed out: here nobody is
--- admitted.
+-- seen that the event is valid, and that its id is the job's. Only by categories that a worker names, in ARGV[2] of take.lua: for
+-- each a line feed, the category, a tab, and JSON [configured, [scope or [scope, ...: the first of these that has room], ...]], a
+-- scope as [number, name, windows as in gate.lua, told as in admit.lua]. They drop, tell nobody, and have no limits by label. Where
+-- one has room, its events are handed out: here nobody is admitted. For repeats of a category a line begins with "#" and the
+-- category, and its JSON is [us of the window, configured, text of the limit].
 --
 -- `at` names the keys events, leased, parked, totals, seen, dead_ids, places, tallies, seq, those of include/silences.lua, the four parts of the
 -- decision record, the keys of include/leases.lua; owner, tally and minute: prefixes of keys; and now.
@@ -27,7 +28,7 @@ local intake = module(function(intake)
   local any -- which of the structures that know ids are not empty
   intake.refused = {} -- groups that the pre-check ends, for the books, with what the answer says of them
   local groups = {} -- of each mark that the pre-check looked at, or false
-  local scopes, verdict_of = {}, {}
+  local scopes, tells, denials = {}, {}, {} -- of the pre-check: scopes and what they tell by their numbers; by category
 
   function intake.count()
     return #ids
@@ -237,29 +238,48 @@ local intake = module(function(intake)
     end
   end
 
-  local function verdict(call, position, first, now)
-    local known = verdict_of[position]
+  -- What the text of the pre-check says under a name, or nil.
+  local function named_in(text, name)
+    local _, before = string.find(text, '\n' .. name .. '\t', 1, true)
+    return before and cjson.decode(string.sub(text, before + 1, (string.find(text, '\n', before, true) or 0) - 1))
+  end
+
+  -- The number of a scope that the text names; opens it.
+  local function open(at, scope)
+    local number, name, windows, told = unpack(scope)
+    if not scopes[number] then
+      scopes[number], tells[number] = slots.open(at.scope .. name, windows, at.now), told
+    end
+    return number
+  end
+
+  -- How the limits of a category refuse an event now: number of the scope, of its window, and us until there is room; or false.
+  local function denial_of(at, category, asks)
+    local known = denials[category]
     if known == nil then
-      local row = call.rows[position]
-      for _, item in ipairs(row) do
-        for _, scope in ipairs(type(item) == 'table' and item or { item }) do
-          if scope > 0 and not scopes[scope] then
-            scopes[scope] = slots.open(KEYS[first + scope], call.scopes[scope], now)
+      local request = { 0 }
+      for n, item in ipairs(asks) do
+        if type(item[1]) == 'number' then
+          request[n + 1] = open(at, item)
+        else
+          request[n + 1] = {}
+          for place, scope in ipairs(item) do
+            request[n + 1][place] = open(at, scope)
           end
         end
       end
       -- A scope of another type is for the gate to complain of.
-      local is_known, at, denier, window = pcall(gate.decide, scopes, row, now, gate.free_at)
-      known = is_known and at > now and { denier, window, digits(at - now) } or false
-      verdict_of[position] = known
+      local is_known, instant, denier, window = pcall(gate.decide, scopes, request, at.now, gate.free_at)
+      known = is_known and instant > at.now and { denier, window, digits(instant - at.now) } or false
+      denials[category] = known
     end
     return known
   end
 
   -- The group in which an event ends that repeats the one which has the slot of what its mark is about, or false.
-  local function repeat_of(at, call, category, remembered, about, is_silenced)
-    local named = call.once and call.once[category]
-    if not named or (is_silenced and is_silenced(category)) then
+  local function repeat_of(at, text, category, remembered, about, is_silenced)
+    local named = not (is_silenced and is_silenced(category)) and named_in(text, '#' .. category)
+    if not named then
       return false
     end
     local name = 'once:' .. about
@@ -281,23 +301,22 @@ local intake = module(function(intake)
   -- The group in which the pre-check ends events whose jobs bear the mark, or false. `is_silenced` says whether a silence names a
   -- category; absent where none names any. A mark is the category, and 1 for an id that is to be remembered, else 0; "#" and a
   -- digest of what the event is about may follow.
-  function intake.refusal(at, call, mark, first, is_silenced)
+  function intake.refusal(at, text, mark, is_silenced)
     local known, about = string.match(mark, '^([^#]*)#(%x+)$')
-    local category, remembered = string.match(known or mark, '^(%S+) ([01])$')
+    local category, remembered = string.match(known or mark, '^([^%s#]+) ([01])$')
     if not category then
       return false -- not of ours
     end
-    local again = about and repeat_of(at, call, category, remembered, about, is_silenced)
+    local again = about and repeat_of(at, text, category, remembered, about, is_silenced)
     if again then
       return again
     end
-    local now = at.now
-    local named = call.categories[category]
-    local denial = named and not (is_silenced and is_silenced(category)) and verdict(call, named[1], first, now)
+    local named = not (is_silenced and is_silenced(category)) and named_in(text, category)
+    local denial = named and denial_of(at, category, named[2])
     local group = denial and {
-      category = category, configured = named[2], remember = remembered == '1', outcome = 'dropped', ids = {}, shown = {},
+      category = category, configured = named[1], remember = remembered == '1', outcome = 'dropped', ids = {}, shown = {},
       denial = denial,
-      why = '["dropped","' .. category .. '",' .. call.told[denial[1]][denial[2]] .. denial[3] .. '],{}]',
+      why = '["dropped","' .. category .. '",' .. tells[denial[1]][denial[2]] .. denial[3] .. '],{}]',
     } or false
     if group then
       intake.refused[#intake.refused + 1] = group
@@ -322,7 +341,7 @@ local intake = module(function(intake)
     return shown == id and id or string.sub(shown, 1, MAX_ID - 9) .. '~' .. string.sub(redis.sha1hex(id), 1, 8)
   end
 
-  -- Looks at up to `most` new events of one lane, and hands out up to `room`; fewer if they are large. `refusal_of` returns
+  -- Looks at up to `most` new events of a lane that holds some, and hands out up to `room`; fewer if they are large. `refusal_of` returns
   -- the group in which an event with a mark ends; absent without a pre-check. Returns how many events it looked at, and how
   -- many of these were refused.
   function intake.take_lane(at, lane, most, room, refusal_of)
@@ -361,6 +380,9 @@ local intake = module(function(intake)
       intake.enter(at, new_ids, payloads, replays, ends, shown)
       popped = popped + #new_ids
       gone = gone + #new_ids - (#ids + #duplicates - before)
+      if #new_ids < number then
+        break -- there are no more
+      end
     end
     if popped > 0 then
       plan.write('LTRIM', lane, popped, -1)

@@ -23,8 +23,8 @@ local lines = module(function(lines)
   local PATIENT = 8
   local channels_of -- id -> channels on which it has the turn, once free_all has read them
 
-  -- The earliest instant at which something is due, before this call changes anything.
-  function lines.first_instant(at)
+  -- The earliest instant at which something is due, as stored: before this call changes anything.
+  local function first_instant(at)
     local first = math.huge
     for _, key in ipairs({ at.lines, at.timers, at.scheduled, at.endings }) do
       first = math.min(first, number_of(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]) or math.huge)
@@ -32,10 +32,11 @@ local lines = module(function(lines)
     return first
   end
 
-  -- Rings if this call has planned an instant before `before`.
-  function lines.ring_if_earlier(at, before)
+  -- Rings if this call has planned an instant earlier than all that are stored.
+  function lines.ring_if_earlier(at)
     local added = math.min(plan.zlowest_added(at.lines), plan.zlowest_added(at.timers), plan.zlowest_added(at.scheduled))
-    if math.min(added, at.endings and plan.zlowest_added(at.endings) or added) < before then
+    added = math.min(added, at.endings and plan.zlowest_added(at.endings) or added)
+    if added < math.huge and added < first_instant(at) then
       plan.ring(at.wake)
     end
   end

@@ -12,6 +12,7 @@ local plan = module(function(plan)
   local CHUNK, MOST_TOKENS = 1000, 16
   local hashes, zsets, sets, counters, lifetimes = {}, {}, {}, {}, {}
   local type_of, wiped, numbers, later, messages = {}, {}, {}, {}, {}
+  local stored = {} -- of whole numbers: what was read
   local rings, bell = 0, nil
 
   local function new_entry()
@@ -256,6 +257,10 @@ local plan = module(function(plan)
 
   -- Up to `most` members with scores up to `high`, the lowest first.
   function plan.zdue(key, high, most)
+    local _, first = plan.zfirst(key)
+    if not first or first > high then
+      return {}
+    end
     local entry, rows, added, members = entry_of(zsets, key), {}, {}, {}
     local stored = wiped[key] and {} or call('ZRANGEBYSCORE', key, '-inf', digits(high), 'WITHSCORES', 'LIMIT', 0, most + #entry.members)
     for i = 1, #stored, 2 do
@@ -374,8 +379,10 @@ local plan = module(function(plan)
 
   -- A whole number that a key holds: 0 where there is none, nil where it holds something else.
   function plan.number(key)
-    local text = not numbers[key] and call('GET', key)
-    return numbers[key] or whole_of(text or '0')
+    if stored[key] == nil then
+      stored[key] = whole_of(call('GET', key) or '0') or false
+    end
+    return numbers[key] or stored[key] or nil
   end
 
   function plan.set_number(key, number)
@@ -401,9 +408,10 @@ local plan = module(function(plan)
   end
 
   function plan.write_rows(command, key, rows, width)
-    local _
     for n = 1, #rows do
-      _ = rows[n] .. '' -- raises for what is no text
+      if type(rows[n]) ~= 'string' then
+        error('argument ' .. tostring(rows[n]) .. ' of ' .. command .. ', expected a text')
+      end
     end
     in_pieces(later, command, key, rows, width)
   end

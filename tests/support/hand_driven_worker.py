@@ -81,7 +81,7 @@ class HandDrivenWorker:
         keys, queue = keys_of(settings)
         events = build_event_log(stream=self.said, style="json")
         file = self.file(LIMITS)
-        prefilter = Prefilter(settings.namespace)
+        prefilter = Prefilter()
         client: Client = self.client
         self.outbox = build_outbox(settings, client, "ann", prefilter)
         self.bell = NotedDoorbell(client, queue.lanes, keys.wake)

@@ -188,7 +188,7 @@ class Worker:
         self.next_us: int | None = None
         self.limits_in_force: Policy | None = None
         """By which it decides once it follows a version; until then by the stage's."""
-        self.prefilter = Prefilter(stage.keys.namespace, lambda: stage.clock.now_us / US)
+        self.prefilter = Prefilter(lambda: stage.clock.now_us / US)
         """It closes for no category before a version is followed."""
         self.outbox = Outbox(
             stage.redis,

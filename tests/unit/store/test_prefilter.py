@@ -31,7 +31,7 @@ def clock() -> Seconds:
 
 @pytest.fixture
 def prefilter(clock: Seconds) -> Prefilter:
-    return Prefilter("shop", clock)
+    return Prefilter(clock)
 
 
 def scope(name: str, *limits: str) -> Scope:
@@ -49,15 +49,15 @@ def close(
 
 
 def read(closed: PrefilterCall | None) -> dict[str, Any]:
-    """What take.lua is told."""
+    """What take.lua is told, by the category."""
     assert closed is not None
-    facts: dict[str, Any] = json.loads(closed.text)
-    return facts
+    lines = (line.split("\t") for line in closed.text.removeprefix("\n").split("\n"))
+    return {name: json.loads(facts) for name, facts in lines}
 
 
 def named(prefilter: Prefilter) -> list[str]:
     closed = prefilter.call()
-    return [] if closed is None else list(read(closed)["categories"])
+    return [] if closed is None else list(read(closed))
 
 
 def test_while_nothing_was_refused_nothing_is_named(prefilter: Prefilter) -> None:
@@ -68,30 +68,28 @@ def test_a_named_category_comes_with_all_scopes_that_its_events_ask_for(prefilte
     pools = FirstOf((scope("guarantee:errors", "2/1h"), scope("shared", "3/1h")))
     close(prefilter, "errors", scope("global", "9/1s", "5/1h"), pools, scope("category:errors", "4/1d fixed"))
     close(prefilter, "news", scope("global", "9/1s", "5/1h"), scope("shared", "3/1h"), configured=False)
-    closed = prefilter.call()
-    facts = read(closed)
-    assert closed is not None
-    assert closed.keys == [
-        "{shop}:scope:global",
-        "{shop}:scope:guarantee:errors",
-        "{shop}:scope:shared",
-        "{shop}:scope:category:errors",
+    every = [
+        1,
+        "global",
+        [[9, US], [5, HOUR_US]],
+        ['"limit:global",["global","9/1s",', '"limit:global",["global","5/1h",'],
     ]
-    assert facts == {
-        "scopes": [
-            [[9, US], [5, HOUR_US]],
-            [[2, HOUR_US]],
-            [[3, HOUR_US]],
-            [[4, 24 * HOUR_US, "fixed"]],
+    shared = [3, "shared", [[3, HOUR_US]], ['"limit:global",["shared","3/1h",']]
+    assert read(prefilter.call()) == {
+        "errors": [
+            True,
+            [
+                every,
+                [[2, "guarantee:errors", [[2, HOUR_US]], ['"limit:global",["guarantee:errors","2/1h",']], shared],
+                [
+                    4,
+                    "category:errors",
+                    [[4, 24 * HOUR_US, "fixed"]],
+                    ['"limit:category",["category:errors","4/1d fixed",'],
+                ],
+            ],
         ],
-        "rows": [[0, 1, [2, 3], 4], [0, 1, 3]],
-        "told": [
-            ['"limit:global",["global","9/1s",', '"limit:global",["global","5/1h",'],
-            ['"limit:global",["guarantee:errors","2/1h",'],
-            ['"limit:global",["shared","3/1h",'],
-            ['"limit:category",["category:errors","4/1d fixed",'],
-        ],
-        "categories": {"errors": [1, True], "news": [2, False]},
+        "news": [False, [every, shared]],
     }
 
 
@@ -169,8 +167,7 @@ def test_the_text_is_made_once_while_nothing_changes(prefilter: Prefilter, clock
 
 
 def test_other_demands_of_a_category_take_the_place_of_the_first(prefilter: Prefilter) -> None:
-    close(prefilter, "errors", scope("category:errors", "5/1h"))
-    assert read(prefilter.call())["scopes"] == [[[5, HOUR_US]]]
-    close(prefilter, "errors", scope("category:errors", "7/1h"))
-    assert read(prefilter.call())["scopes"] == [[[7, HOUR_US]]]
-    assert named(prefilter) == ["errors"]
+    for most in (5, 7):
+        close(prefilter, "errors", scope("category:errors", f"{most}/1h"))
+        told = [f'"limit:category",["category:errors","{most}/1h",']
+        assert read(prefilter.call()) == {"errors": [True, [[1, "category:errors", [[most, HOUR_US]], told]]]}
