@@ -164,6 +164,11 @@ class Leased(NamedTuple):
         return self.event.id or self.id
 
     @property
+    def may_be_edited(self) -> bool:
+        """Whether its message may be edited later: it names what it is about, and tells of no recovery."""
+        return self.event.dedup_key is not None and not self.event.is_resolved
+
+    @property
     def thread_ts(self) -> str | None:
         """The message under which it asks to be posted: one of the channel that it was meant for."""
         return self.event.thread_ts if self.gone is None else None

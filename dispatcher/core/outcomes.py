@@ -11,8 +11,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple, TypeAlias, assert_never
 
 from dispatcher.core.leased_event import Candidate, Fallback, Leased, Posted, Terms, Undecodable
-from dispatcher.core.limits import US, Denied, Reason, Scope
-from dispatcher.core.once import is_once
+from dispatcher.core.limits import US, Denied, Reason, Scope, is_once
 from dispatcher.core.posts import Paused, Receipt
 from dispatcher.core.quiet import Hush
 from dispatcher.core.tally import Counting

@@ -120,6 +120,11 @@ class CategoryRule:
     routes: tuple[Route, ...] = ()
     fallback: str | None = None
 
+    @property
+    def counts_repeats(self) -> bool:
+        """Whether repeats of an event are counted in its message."""
+        return self.once is not None and self.once.is_counting
+
     def channel_for(self, event: Event) -> str:
         """Where an event of the category is posted that names no channel."""
         for route in self.routes:

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from dispatcher.core.leased_event import Candidate, Leased, Started, Undecodable, Waiting
-from dispatcher.core.limits import Denied, Opening, Scope, Verdict
-from dispatcher.core.once import is_repeat
+from dispatcher.core.limits import Denied, Opening, Scope, Verdict, is_repeat
 from dispatcher.core.outcomes import (
     Deferral,
     Finding,

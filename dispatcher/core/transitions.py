@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Final, assert_never
 
 from dispatcher.core.leased_event import Candidate, Fallback, Leased, Started, Terms, Undecodable
-from dispatcher.core.limits import Denied, Reason, all_scopes, format_duration
-from dispatcher.core.once import is_repeat
+from dispatcher.core.limits import Denied, Reason, all_scopes, format_duration, is_repeat
 from dispatcher.core.outcomes import (
     GRACE_US,
     DeadLettered,

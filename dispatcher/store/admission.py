@@ -13,13 +13,25 @@ from typing import Any, Final
 
 from dispatcher.core.event import Event, is_remembered
 from dispatcher.core.leased_event import Candidate
-from dispatcher.core.limits import DEFAULT_BOUNDS, US, Admitted, Bounds, Demand, Denied, Kind, Limit, Scope, Verdict
-from dispatcher.core.once import is_once, is_repeat
+from dispatcher.core.limits import (
+    DEFAULT_BOUNDS,
+    US,
+    Admitted,
+    Bounds,
+    Demand,
+    Denied,
+    Kind,
+    Limit,
+    Scope,
+    Verdict,
+    is_once,
+    is_repeat,
+)
 from dispatcher.core.outcomes import Prefiltered
 from dispatcher.core.policy import SHADOW_PREFIX, Policy
 from dispatcher.core.ports import Admitting, Asking
 from dispatcher.core.quiet import QuietHours
-from dispatcher.core.recovery import is_kept, scope_of_key
+from dispatcher.core.recovery import scope_of_key
 from dispatcher.core.tally import Counting, Suppressed, Telling
 from dispatcher.errors import StaleLimits
 from dispatcher.jsonio import decode, decode_answer, encode
@@ -231,7 +243,7 @@ class Admission:
         requests = [(each.candidate.leased.slot, each.candidate.terms.scopes) for each in asking]
         shadows = [_shadows(each.candidate) for each in asking] if self._has_shadows else []
         call = self._calls.decide(requests, fresh=fresh, ahead=ahead, shadows=shadows)
-        if not call.keys and not any(is_kept(each.candidate.leased.event) for each in asking):
+        if not call.keys and not any(each.candidate.leased.may_be_edited for each in asking):
             return Admitting([Admitted()] * len(asking), [], frozenset())
         keys = self._keys
         limited, older, _, _ = keys.decisions
@@ -392,7 +404,7 @@ class Ends:
         told: dict[str, list[Any]] = {}
         for place, each in enumerate(self._asking, 1):
             leased, terms = each.candidate
-            if not is_kept(leased.event):
+            if not leased.may_be_edited:
                 continue
             about = about_of(leased, terms, shown_of(leased.event, self._shown_chars))
             if about is not None:

@@ -10,8 +10,7 @@ from typing import Any, Final, assert_never
 
 from dispatcher.core.event import Event, is_remembered
 from dispatcher.core.leased_event import Leased, Terms, Undecodable
-from dispatcher.core.limits import NO_CATEGORY, US, Denied, Kind, Limit, Reason, Scope, all_scopes
-from dispatcher.core.once import is_once
+from dispatcher.core.limits import NO_CATEGORY, US, Denied, Kind, Limit, Reason, Scope, all_scopes, is_once
 from dispatcher.core.outcomes import (
     DeadLettered,
     Deferral,
