@@ -127,7 +127,7 @@ def _decide(taken: Taken, limits: FleetLimits) -> list[Started]:
             return limits.dispatcher.dispatch(batch, taken.now_us, 1, silences=taken.silences)
         except Overtaken as error:
             batch = error.undecided
-            limits.follow(error.version)
+            limits.follow()
 
 
 @dataclass(frozen=True, slots=True)

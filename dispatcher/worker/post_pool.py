@@ -169,8 +169,13 @@ class FleetLimits(Protocol):
         """The core with these limits."""
         ...
 
-    def follow(self, version: str | None) -> None:
-        """Switch to the version in force. ``version`` was seen in force; if this worker follows it, nothing changes.
+    @property
+    def version(self) -> str:
+        """The name of their version."""
+        ...
+
+    def follow(self) -> None:
+        """Switch to the version in force, which is another one than ``version``.
 
         Raises ``GateUnavailable``, and ``ConfigError`` if this program cannot read those limits.
         """

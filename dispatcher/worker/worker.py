@@ -108,7 +108,6 @@ class Worker:
         """Settle the posts that ended, and wait for the next batch; None when the work must end."""
         while not self._is_stopping:
             try:
-                self._presence.enter()
                 self._settle_posts()
                 self._beat()
                 self._reread_limits()
@@ -136,7 +135,7 @@ class Worker:
                     dispatcher.dispatch(batch, taken.now_us, free, taken.silences, begin=self._post_pool.start)
                 except Overtaken as error:
                     batch = error.undecided
-                    self._limits.follow(error.version)
+                    self._limits.follow()
                 else:
                     return
         except GateUnavailable as error:
@@ -200,6 +199,7 @@ class Worker:
         """Tell RQ and the other workers that this one lives; does so every third of a lease."""
         if self._clock() < self._beat_due:
             return
+        self._presence.enter()
         self._outbox.renew()
         self._presence.senders = (self._senders, self._senders - self._post_pool.free)
         self._presence.renew()
@@ -219,8 +219,10 @@ class Worker:
                 self._outbox.prefetch(taken, self._batch, self._post_pool.free)
         finally:
             self._tell_ended(taken)
-        self._limits.follow(taken.version)
-        self._housekeeping.tell_silences(taken.silences, taken.now_us)
+        if taken.version != self._limits.version:
+            self._limits.follow()
+        if taken.silences.each or self._housekeeping.silences:
+            self._housekeeping.tell_silences(taken.silences, taken.now_us)
         return taken
 
     def _tell_ended(self, taken: Taken) -> None:
