@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
 def build_producer(settings: AnySettings, server: Server) -> Producer:
     """A producer; raises ``QueueUnavailable``, ``ConfigError`` when the server does not answer now."""
-    from dispatcher.producer.blocking import Producer
-    from dispatcher.producer.target import ANSWER_TIMEOUT_S
+    from dispatcher.producer.blocking import ANSWER_TIMEOUT_S, Producer
 
     client = connect(server.url, timeout_s=ANSWER_TIMEOUT_S)
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from redis.asyncio import Redis
 
 from dispatcher.app.servers import Server, keys_of
-from dispatcher.producer.target import ANSWER_TIMEOUT_S
+from dispatcher.producer.blocking import ANSWER_TIMEOUT_S
 from dispatcher.server.connection import connect_async, translate_outages, translate_refusals
 from dispatcher.server.keys import LAYOUT_VERSION
 from dispatcher.settings.plain import AnySettings

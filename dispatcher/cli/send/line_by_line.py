@@ -18,7 +18,7 @@ from dispatcher.cli.terminal import Terminal
 from dispatcher.core.event import MAX_EVENT_BYTES, Event, encode_event
 from dispatcher.core.strict_json import read_json
 from dispatcher.errors import InvalidEvent, QueueUnavailable
-from dispatcher.producer.chunks import CHUNK
+from dispatcher.producer.blocking import CHUNK
 from dispatcher.store.enqueue import Enqueued
 
 STDIN: Final = 0

@@ -18,7 +18,7 @@ from redis import Redis
 
 import dispatcher.server.connections
 from dispatcher import AsyncProducer, Producer, QueueUnavailable
-from dispatcher.producer.chunks import CHUNK
+from dispatcher.producer.blocking import CHUNK
 from dispatcher.server.connection import connect, connect_async
 from tests.support.hung_servers import HUNG, RESETTING, dripping, listening, silent, swallowing
 from tests.support.processes import until
