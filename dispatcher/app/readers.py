@@ -164,7 +164,7 @@ def client_of_namespace(settings: AnySettings, server: Server) -> Client:
     with translate_outages():
         layout = client.get(keys.layout)
     if layout is not None and (found := _text(layout)) != LAYOUT_VERSION:
-        from dispatcher.store.enqueue import wrong_layout
+        from dispatcher.store.intake import wrong_layout
 
         raise wrong_layout(found, keys.namespace)
     return client

@@ -12,7 +12,7 @@ from dispatcher.core.event import Event, job_id_for, new_event_id
 from dispatcher.errors import DuplicateEvent, GateUnavailable, InvalidEvent, QueueFull, QueueUnavailable, SendStopped
 from dispatcher.jsonio import encode
 from dispatcher.server.keys import Keys
-from dispatcher.store.enqueue import EnqueueCalls, Enqueued, Job
+from dispatcher.store.intake import EnqueueCalls, Enqueued, Job
 from dispatcher.store.rq_keys import QueueKeys
 
 if TYPE_CHECKING:

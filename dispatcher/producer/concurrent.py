@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from dispatcher.core.explain import Explanation
     from dispatcher.producer.blocking import Fields, ResolvedFields
-    from dispatcher.store.enqueue import EnqueueCalls, Enqueued, Job
+    from dispatcher.store.intake import EnqueueCalls, Enqueued, Job
 
 
 _TOO_SLOW: Final = f"Redis did not answer within {ANSWER_TIMEOUT_S:g} s"

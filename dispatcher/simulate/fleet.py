@@ -21,8 +21,7 @@ from dispatcher.server.connection import Client
 from dispatcher.server.keys import Keys
 from dispatcher.simulate.lifetimes import Lifetimes, shortest_us
 from dispatcher.store.admission import Admission, Prefilter
-from dispatcher.store.enqueue import EnqueueCalls, Enqueued, Job
-from dispatcher.store.intake import Intake
+from dispatcher.store.intake import EnqueueCalls, Enqueued, Intake, Job
 from dispatcher.store.leases import Outbox, Taken
 from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.snapshot import Books

@@ -38,7 +38,7 @@ from dispatcher.jsonio import decode, decode_answer, encode
 from dispatcher.limiter.wire import Call, Calls, denied_of, openings_of, verdicts_of
 from dispatcher.server.connection import Client, Script
 from dispatcher.server.keys import Keys
-from dispatcher.store.enqueue import shown_of
+from dispatcher.store.intake import shown_of
 from dispatcher.store.script_rows import about_of, once_beside_key, told_of
 from dispatcher.store.tallies import collects_us, samples_of
 

@@ -36,10 +36,9 @@ from dispatcher.server.connection import Client, JsonScript
 from dispatcher.server.keys import Keys
 from dispatcher.server.scripts import script_keys
 from dispatcher.store.admission import Prefilter, PrefilterCall
-from dispatcher.store.envelope import read, read_new
 from dispatcher.store.reader import Reader
 from dispatcher.store.rq_keys import QueueKeys
-from dispatcher.store.script_rows import Table, deferral_row, recovery_row, settlement_row
+from dispatcher.store.script_rows import Table, deferral_row, read, read_new, recovery_row, settlement_row
 
 THREADS_US: Final = 24 * 3_600 * US
 """How long a thread is kept after its last message, unless ids are remembered longer."""

@@ -19,11 +19,10 @@ from dispatcher.server.connection import Client, JsonScript, translate_outages
 from dispatcher.server.keys import Keys
 from dispatcher.server.scripts import script_keys
 from dispatcher.store.counts import Counts
-from dispatcher.store.enqueue import shown_of
-from dispatcher.store.envelope import read
 from dispatcher.store.explanations import Explanations, Found
+from dispatcher.store.intake import shown_of
 from dispatcher.store.rq_keys import QueueKeys
-from dispatcher.store.script_rows import why_of
+from dispatcher.store.script_rows import read, why_of
 
 PAGE: Final = 64
 """Events that are read or cancelled in one step: each may hold 256 KiB."""

@@ -124,12 +124,14 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     "dispatcher/core/silence_reports.py": _in("integration", "silences"),
     "dispatcher/core/tally.py": (*_in("integration", "store/digest store/notice"), *_STORE),
     "dispatcher/producer/shards.py": _in("unit", "producer/shards"),
-    "dispatcher/store/envelope.py": (
-        *_in("unit", "store/envelope"),
-        *_in("integration", "store/intake store/endurance"),
+    "dispatcher/store/intake.py": (
+        *_in("unit", "store/intake"),
+        *_in("integration", "store/intake producer/contract producer/producer producer/async_producer store/endurance"),
     ),
-    "dispatcher/store/enqueue.py": _in(
-        "integration", "store/intake producer/contract producer/producer producer/async_producer"
+    "dispatcher/store/script_rows.py": (
+        *_in("unit", "store/intake"),
+        *_STORE,
+        *_in("integration", "cli/pause cli/status"),
     ),
     "dispatcher/store/explanations.py": (
         *_in("unit", "core/explain"),

@@ -18,9 +18,8 @@ from dispatcher.limiter import Limiter
 from dispatcher.limiter.wire import Calls, WaitingRequest
 from dispatcher.server.connection import Script
 from dispatcher.store.dead_letters import DeadLetters, Filter
-from dispatcher.store.enqueue import seal
 from dispatcher.store.explanations import Explanations, ids_of
-from dispatcher.store.intake import claim_namespace
+from dispatcher.store.intake import claim_namespace, seal
 from dispatcher.store.operator_controls import Pausing
 from dispatcher.store.parked_events import ParkedEvents, ParkedFilter
 from dispatcher.store.removals import Removals

@@ -18,7 +18,7 @@ from dispatcher.core.event import MAX_EVENT_BYTES
 from dispatcher.core.limits import Lane
 from dispatcher.producer.blocking import CHUNK
 from dispatcher.server.connection import connect, connect_async
-from dispatcher.store.envelope import open_envelope
+from dispatcher.store.intake import open_envelope
 from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.testing import AsyncFakeProducer, FakeProducer
 from tests.support.servers import Database, RedisServer

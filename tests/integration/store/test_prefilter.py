@@ -16,8 +16,7 @@ from dispatcher.core.outcomes import Prefiltered
 from dispatcher.core.posts import Receipt, Rejected, Retryable
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.decisions import Decisions
-from dispatcher.store.enqueue import seal
-from dispatcher.store.intake import Intake
+from dispatcher.store.intake import Intake, seal
 from dispatcher.store.leases import Taken
 from dispatcher.store.silences import Silencing
 from tests.support.deferral import keep_beating
