@@ -8,9 +8,9 @@ from pathlib import Path
 
 from dispatcher.app.building import build_backoff, fingerprint_of
 from dispatcher.app.limits import InForce, LimitsFile, in_force, publish
-from dispatcher.core.outcomes import GRACE_US
 from dispatcher.core.pipeline import POST_S, Dispatcher
 from dispatcher.core.ports import Sink
+from dispatcher.core.states import GRACE_US
 from dispatcher.errors import ConfigError
 from dispatcher.logs.event_log import EventLog
 from dispatcher.settings.limits_file import read_limits

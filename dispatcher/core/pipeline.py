@@ -12,29 +12,36 @@ from typing import Final, NamedTuple, Protocol, assert_never
 
 from dispatcher.core import reconciliation, recovery, transitions
 from dispatcher.core.digests import DigestMessages
-from dispatcher.core.leased_event import Candidate, Leased, Posted, Started, Terms, Undecodable, Waiting, boottime_s
 from dispatcher.core.limits import Admitted, Denied, Opening, Reason, all_scopes, is_repeat
-from dispatcher.core.outcomes import (
-    GRACE_US,
-    Awaited,
-    Deferral,
-    HistoryScan,
-    Lost,
-    Over,
-    Repeat,
-    ScanResult,
-    Sent,
-    Settlement,
-    Turn,
-    Uneditable,
-    Unposted,
-)
 from dispatcher.core.policy import Backoff, Policy, limit_reason
 from dispatcher.core.ports import Admitting, Asking, Gate, Observer, Outbox, Overtaken, Sink
 from dispatcher.core.posts import Message, PostResult, Retryable
 from dispatcher.core.rendering import message_for
 from dispatcher.core.silence_reports import SilenceReports
 from dispatcher.core.silences import NOTHING_SILENCED, ROOM, SILENCE_PREFIX, Silence, Silences
+from dispatcher.core.states import (
+    GRACE_US,
+    Awaited,
+    Candidate,
+    Deferral,
+    HistoryScan,
+    Leased,
+    Lost,
+    Over,
+    Posted,
+    Repeat,
+    ScanResult,
+    Sent,
+    Settlement,
+    Started,
+    Terms,
+    Turn,
+    Undecodable,
+    Uneditable,
+    Unposted,
+    Waiting,
+    boottime_s,
+)
 from dispatcher.core.tally import Suppressed, Telling
 from dispatcher.errors import StaleLimits
 

@@ -10,13 +10,24 @@ from typing import Final, NamedTuple
 
 from dispatcher.core import transitions
 from dispatcher.core.event import Event
-from dispatcher.core.leased_event import Candidate, Leased, Posted, Started
 from dispatcher.core.limits import ONCE_PREFIX, US, Reason, all_scopes, is_once
 from dispatcher.core.once import BY_KEY, digest_of
-from dispatcher.core.outcomes import Digested, Dropped, Parked, Place, Recovery, Settlement, Slots
 from dispatcher.core.policy import EDITS, EDITS_PACE, Backoff, OnResolved, Policy, WhileWaiting
 from dispatcher.core.posts import Ambiguous, Message, PostResult, Receipt, Rejected, Retryable
 from dispatcher.core.rendering import MAX_TEXT, cut
+from dispatcher.core.states import (
+    Candidate,
+    Digested,
+    Dropped,
+    Leased,
+    Parked,
+    Place,
+    Posted,
+    Recovery,
+    Settlement,
+    Slots,
+    Started,
+)
 from dispatcher.core.tally import Counting, Telling, repeats_of
 from dispatcher.core.units import format_duration
 

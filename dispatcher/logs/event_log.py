@@ -18,13 +18,17 @@ from structlog.typing import EventDict, FilteringBoundLogger, Processor, Wrapped
 from dispatcher.core import explain
 from dispatcher.core.event import TRACEPARENT, Event
 from dispatcher.core.explain import Clock, clock_of, sentence_of
-from dispatcher.core.leased_event import Leased, Undecodable, Waiting
 from dispatcher.core.limits import US, Denied, Reason
-from dispatcher.core.outcomes import (
+from dispatcher.core.policy import limit_reason
+from dispatcher.core.posts import LeftOut, Part
+from dispatcher.core.rendering import one_line, text_of
+from dispatcher.core.silences import Ended
+from dispatcher.core.states import (
     DeadLettered,
     Digested,
     Dropped,
     Hushed,
+    Leased,
     Parked,
     Prefiltered,
     Recovered,
@@ -34,11 +38,9 @@ from dispatcher.core.outcomes import (
     Step,
     Told,
     Turned,
+    Undecodable,
+    Waiting,
 )
-from dispatcher.core.policy import limit_reason
-from dispatcher.core.posts import LeftOut, Part
-from dispatcher.core.rendering import one_line, text_of
-from dispatcher.core.silences import Ended
 from dispatcher.core.tally import Suppressed, Tally
 from dispatcher.jsonio import encode
 from dispatcher.logs.line_buffer import LineBuffer

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dispatcher.core.event import Event, is_remembered
-from dispatcher.core.leased_event import Candidate
 from dispatcher.core.limits import (
     DEFAULT_BOUNDS,
     US,
@@ -27,11 +26,11 @@ from dispatcher.core.limits import (
     is_once,
     is_repeat,
 )
-from dispatcher.core.outcomes import Prefiltered
 from dispatcher.core.policy import SHADOW_PREFIX, Policy
 from dispatcher.core.ports import Admitting, Asking
 from dispatcher.core.quiet import QuietHours
 from dispatcher.core.recovery import scope_of_key
+from dispatcher.core.states import Candidate, Prefiltered
 from dispatcher.core.tally import Counting, Suppressed, Telling
 from dispatcher.errors import StaleLimits
 from dispatcher.jsonio import decode, decode_answer, encode

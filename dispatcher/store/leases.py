@@ -7,29 +7,34 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
-from dispatcher.core.leased_event import Candidate, Leased, Posted, Started, Undecodable, Waiting
 from dispatcher.core.limits import DEFAULT_BOUNDS, US, Bounds, Opening, Reason
-from dispatcher.core.outcomes import (
+from dispatcher.core.policy import limit_reason
+from dispatcher.core.ports import Unreported
+from dispatcher.core.silences import NOTHING_SILENCED, Silences, read_silences
+from dispatcher.core.states import (
     GRACE_US,
     Awaited,
+    Candidate,
     Deferral,
     Finding,
+    Leased,
     Lost,
     Over,
+    Posted,
     Prefiltered,
     Recovered,
     Recovery,
     Repeat,
     Settled,
     Settlement,
+    Started,
     Turn,
     Turned,
+    Undecodable,
     Uneditable,
     Unposted,
+    Waiting,
 )
-from dispatcher.core.policy import limit_reason
-from dispatcher.core.ports import Unreported
-from dispatcher.core.silences import NOTHING_SILENCED, Silences, read_silences
 from dispatcher.errors import GateUnavailable, StaleLimits
 from dispatcher.jsonio import decode_answer
 from dispatcher.server.connection import Client, JsonScript

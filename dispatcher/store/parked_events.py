@@ -10,11 +10,10 @@ from typing import Any, Final
 
 from dispatcher.core.event import Event, is_remembered
 from dispatcher.core.explain import Explanation, State
-from dispatcher.core.leased_event import Leased, is_digest_message
 from dispatcher.core.limits import Reason
-from dispatcher.core.outcomes import Dropped, Settlement
 from dispatcher.core.policy import Policy
 from dispatcher.core.rendering import has_words
+from dispatcher.core.states import Dropped, Leased, Settlement, is_digest_message
 from dispatcher.server.connection import Client, JsonScript, translate_outages
 from dispatcher.server.keys import Keys
 from dispatcher.server.scripts import script_keys

@@ -12,14 +12,17 @@ from functools import lru_cache
 from typing import Any, Final, assert_never
 
 from dispatcher.core.event import Event, is_remembered
-from dispatcher.core.leased_event import Leased, Terms, Undecodable, is_digest_message
 from dispatcher.core.limits import NO_CATEGORY, US, Denied, Kind, Limit, Reason, Scope, all_scopes, is_once
-from dispatcher.core.outcomes import (
+from dispatcher.core.policy import GUARANTEE_PREFIX, limit_reason
+from dispatcher.core.recovery import scope_of_key, subject_of, tally_id
+from dispatcher.core.rendering import cut
+from dispatcher.core.states import (
     DeadLettered,
     Deferral,
     Digested,
     Dropped,
     Hushed,
+    Leased,
     Outcome,
     Parked,
     Place,
@@ -29,11 +32,11 @@ from dispatcher.core.outcomes import (
     Settlement,
     Silenced,
     Step,
+    Terms,
     Told,
+    Undecodable,
+    is_digest_message,
 )
-from dispatcher.core.policy import GUARANTEE_PREFIX, limit_reason
-from dispatcher.core.recovery import scope_of_key, subject_of, tally_id
-from dispatcher.core.rendering import cut
 from dispatcher.core.tally import Counting, Telling, repeats_of
 from dispatcher.errors import InvalidEvent
 from dispatcher.jsonio import decode_answer, encode

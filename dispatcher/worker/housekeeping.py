@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 from dispatcher.core.limits import US, Bounds
-from dispatcher.core.outcomes import Prefiltered
 from dispatcher.core.silences import Silence, Silences
+from dispatcher.core.states import Prefiltered
 from dispatcher.store.dead_letters import DeadLetters
 from dispatcher.store.removals import Removals
 from dispatcher.store.rq_recovery import Sweep

@@ -11,10 +11,9 @@ from typing import Final
 
 from rq.worker import WorkerStatus
 
-from dispatcher.core.leased_event import Leased, Undecodable, boottime_s
 from dispatcher.core.limits import US
-from dispatcher.core.outcomes import Settlement
 from dispatcher.core.ports import Overtaken
+from dispatcher.core.states import Leased, Settlement, Undecodable, boottime_s
 from dispatcher.errors import ConfigError, GateUnavailable
 from dispatcher.server.connection import ANSWER_TIMEOUT_S, Client, shorten_timeout
 from dispatcher.store.leases import AHEAD, Outbox, Taken

@@ -112,7 +112,7 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
         *_STORE,
     ),
     "dispatcher/core/pipeline.py": (*_in("integration", "store/decisions limits_change delivery_table"), *_STORE),
-    "dispatcher/core/outcomes.py": (*_in("integration", "store/decisions delivery_table"), *_STORE),
+    "dispatcher/core/states.py": (*_in("integration", "store/decisions delivery_table"), *_STORE),
     "dispatcher/core/quiet.py": (
         *_in("unit", "settings/quiet"),
         *_in("property", "quiet_model"),

@@ -14,9 +14,9 @@ from redis import Redis
 
 from dispatcher.core.event import Event
 from dispatcher.core.explain import Decision
-from dispatcher.core.leased_event import Started
 from dispatcher.core.limits import Lane, Verdict
 from dispatcher.core.posts import PostResult, Receipt, Rejected
+from dispatcher.core.states import Started
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.intake import seal
 from tests.support.servers import Database

@@ -14,7 +14,7 @@ from dispatcher.app.building import build_gate, build_outbox
 from dispatcher.app.limits import LimitsFile, publish
 from dispatcher.app.servers import keys_of
 from dispatcher.core.event import Event
-from dispatcher.core.leased_event import boottime_s
+from dispatcher.core.states import boottime_s
 from dispatcher.logs.event_log import build_event_log
 from dispatcher.producer.blocking import Producer
 from dispatcher.server.connection import Client

@@ -8,9 +8,9 @@ import pytest
 from redis.exceptions import ResponseError
 
 from dispatcher.core.event import Event
-from dispatcher.core.leased_event import Candidate, Leased, Undecodable
 from dispatcher.core.limits import US, Lane, Reason
 from dispatcher.core.posts import Paused, Rejected, Retryable
+from dispatcher.core.states import Candidate, Leased, Undecodable
 from dispatcher.store.intake import seal
 from dispatcher.store.leases import Taken
 from tests.support.servers import Database

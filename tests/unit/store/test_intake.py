@@ -10,7 +10,7 @@ import pytest
 from rq.serializers import JSONSerializer
 
 from dispatcher.core.event import MAX_EVENT_BYTES, Event
-from dispatcher.core.leased_event import Leased, Undecodable
+from dispatcher.core.states import Leased, Undecodable
 from dispatcher.errors import InvalidEvent
 from dispatcher.store.intake import FUNCTION, open_envelope, seal
 from dispatcher.store.script_rows import read
