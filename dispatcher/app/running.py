@@ -37,11 +37,10 @@ from dispatcher.store.removals import Removals
 from dispatcher.store.rq_recovery import Sweep
 from dispatcher.store.snapshot import Books, Snapshot
 from dispatcher.store.versions import Unless, Versions
-from dispatcher.worker.doorbell import Doorbell
 from dispatcher.worker.housekeeping import Housekeeping
 from dispatcher.worker.post_pool import FleetLimits
 from dispatcher.worker.rq_presence import RqPresence
-from dispatcher.worker.worker import Worker
+from dispatcher.worker.worker import Doorbell, Worker
 
 
 def run_worker(  # noqa: PLR0913 - what a run is given, the rest by name

@@ -27,10 +27,9 @@ from dispatcher.store.removals import Removals
 from dispatcher.store.rq_recovery import Sweep
 from dispatcher.store.snapshot import Books
 from dispatcher.store.versions import Unless, Versions
-from dispatcher.worker.doorbell import Doorbell
 from dispatcher.worker.housekeeping import Housekeeping
 from dispatcher.worker.rq_presence import RqPresence
-from dispatcher.worker.worker import Worker
+from dispatcher.worker.worker import Doorbell, Worker
 from tests.support.doubles import Desk
 from tests.support.servers import Database
 
