@@ -174,7 +174,7 @@ class Worker:
         signal.signal(signal.SIGINT, self.request_stop)
         signal.signal(signal.SIGTERM, self.request_stop)
         signal.signal(signal.SIGHUP, self._hear_hangup)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # see worker.child
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # see worker.child_process
 
     def request_stop(self, signum: int, frame: FrameType | None) -> None:
         """First signal: finish the posts in flight, give the rest back. Second signal: stop at once; leases end.
