@@ -243,6 +243,8 @@ class EventLog:
 
     def settled(self, settlements: Sequence[Settlement]) -> None:
         """``event.settled``, or ``event.parked`` for what waits."""
+        if not settlements:
+            return
         now_us, at = self._now()
         told: list[dict[str, object]] = []
         parked: list[dict[str, object]] = []
@@ -261,6 +263,10 @@ class EventLog:
                 told.append({**entry, **seen, "sentence": sentence_of(entry, now_us, at)})
         self._write_all("event.settled", told)
         self._write_all("event.parked", parked)
+        self._tell_of_parts(settlements)
+
+    def _tell_of_parts(self, settlements: Sequence[Settlement]) -> None:
+        """Tell what of messages could not be made or posted."""
         for settlement in settlements:
             if settlement.template_fault is not None and isinstance(settlement.subject, Leased):
                 category = settlement.subject.event.category
@@ -277,6 +283,8 @@ class EventLog:
 
     def dropped(self, events: Sequence[tuple[Leased, Denied]]) -> None:
         """``event.settled`` for events that a limit has dropped: by the hundred, for a few reasons."""
+        if not events:
+            return
         entries = self._suppressed(
             "dropped", ((each.name, each.event.category, denied, each.seen_us) for each, denied in events)
         )
@@ -300,6 +308,8 @@ class EventLog:
 
     def digested(self, events: Sequence[Suppressed]) -> None:
         """``event.settled`` for events that have ended in a digest."""
+        if not events:
+            return
         self._write_all("event.settled", self._suppressed("digested", events))
 
     def recovered(self, events: Sequence[Recovered]) -> None:
@@ -310,6 +320,8 @@ class EventLog:
 
     def waiting(self, events: Sequence[Waiting]) -> None:
         """``event.parked`` for what waits in a line: for its channel, or for room in a limit."""
+        if not events:
+            return
         own = [each for each in events if each.candidate.leased.is_digest_message]
         others = [each for each in events if each not in own]
         entries = [waiting_facts(each) for each in others]
