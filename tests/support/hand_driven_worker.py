@@ -69,6 +69,7 @@ class HandDrivenWorker:
     batch: int
     tmp_path: Path
     clock: Callable[[], float] = boottime_s
+    limits: str = LIMITS
     desk: Desk = field(default_factory=Desk)
     said: io.StringIO = field(default_factory=io.StringIO)
     worker: Worker = field(init=False)
@@ -79,7 +80,7 @@ class HandDrivenWorker:
         settings = Settings.isolated()
         keys, queue = keys_of(settings)
         events = build_event_log(stream=self.said, style="json")
-        file = self.file(LIMITS)
+        file = self.file(self.limits)
         prefilter = Prefilter(settings.namespace)
         client: Client = self.client
         self.outbox = build_outbox(settings, client, "ann", prefilter)
