@@ -111,7 +111,11 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
         *_in("integration", "shadow_limits"),
         *_STORE,
     ),
-    "dispatcher/core/pipeline.py": (*_in("integration", "store/decisions limits_change delivery_table"), *_STORE),
+    "dispatcher/core/pipeline.py": (
+        *_in("integration", "store/decisions limits_change delivery_table"),
+        *_STORE,
+        *_in("integration", "worker/recoveries"),
+    ),
     "dispatcher/core/states.py": (*_in("integration", "store/decisions delivery_table"), *_STORE),
     "dispatcher/core/quiet.py": (
         *_in("unit", "settings/quiet"),
