@@ -18,8 +18,8 @@ from benchmarks.slack import slack
 from benchmarks.stage import stage
 from benchmarks.storms import WINDOW, WINDOW_US, Storm, channel
 from dispatcher.core.event import new_event_id
-from dispatcher.core.limits import Kind
-from dispatcher.core.once import BY_KEY, ONCE_PREFIX, digest_of
+from dispatcher.core.limits import ONCE_PREFIX, Kind
+from dispatcher.core.once import BY_KEY, digest_of
 from dispatcher.limiter import Admitted, Limit, Limiter, Scope
 from tests.support.servers import Database
 

@@ -8,10 +8,10 @@ from typing import Final
 
 from dispatcher import Producer
 from dispatcher.core.limits import Admitted, Scope
-from dispatcher.core.outcomes import Prefiltered, ScanResult, Search
 from dispatcher.core.policy import Policy
 from dispatcher.core.ports import Admitting, Asking, Gate
 from dispatcher.core.posts import Message, PostResult, Receipt
+from dispatcher.core.states import Prefiltered, ScanResult, Search
 from dispatcher.simulate.fleet import Clock, Fleet
 from tests.support.doubles import Told
 from tests.support.servers import Database

@@ -7,6 +7,7 @@ knows encodings that this does not.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any, Final
 
 import orjson
@@ -17,6 +18,9 @@ NotPlain: Final = orjson.JSONDecodeError
 decode = orjson.loads
 """The value of a JSON text in UTF-8. Raises ``NotPlain``; a whole number beyond 64 bits becomes a float."""
 
+encode: Final[Callable[[Any], bytes]] = orjson.dumps
+"""The JSON text of a value, in UTF-8. Raises ``TypeError`` for what JSON has no form for."""
+
 
 def decode_answer(text: bytes) -> Any:  # noqa: ANN401 - JSON
     """The value of a script's answer, which may quote bytes that are no text: they are shown as replaced."""
@@ -24,8 +28,3 @@ def decode_answer(text: bytes) -> Any:  # noqa: ANN401 - JSON
         return decode(text)
     except NotPlain:
         return json.loads(text.decode("utf-8", "replace"))
-
-
-def encode(value: Any) -> bytes:  # noqa: ANN401 - whatever JSON has a form for
-    """The JSON text of a value, in UTF-8. Raises ``TypeError`` for what JSON has no form for."""
-    return orjson.dumps(value)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from dispatcher.app.building import build_backoff, fingerprint_of
 from dispatcher.app.limits import InForce, LimitsFile, in_force, publish
-from dispatcher.core.outcomes import GRACE_US
 from dispatcher.core.pipeline import POST_S, Dispatcher
 from dispatcher.core.ports import Sink
+from dispatcher.core.states import GRACE_US
 from dispatcher.errors import ConfigError
 from dispatcher.logs.event_log import EventLog
 from dispatcher.settings.limits_file import read_limits
@@ -47,20 +47,13 @@ class Following:
         self._outbox = outbox
         self._by = by
         self._say = events.say
-        self._dispatcher = Dispatcher(begun.policy, gate, outbox, sink, events, build_backoff(), grace_us, post_s)
+        self.dispatcher = Dispatcher(begun.policy, gate, outbox, sink, events, build_backoff(), grace_us, post_s)
         self._adopt(begun)
         self._renew_sink = renew_sink
         outbox.introduce(fingerprint_of(sink))
 
-    @property
-    def dispatcher(self) -> Dispatcher:
-        """The core with the limits that are followed."""
-        return self._dispatcher
-
-    def follow(self, version: str | None) -> None:
-        """Go over to the version in force, unless ``version`` is the one that is followed."""
-        if version == self._followed.version.name:
-            return
+    def follow(self) -> None:
+        """Go over to the version in force."""
         self._go_over(in_force(self._versions) or self._revive())
 
     def reread(self) -> None:
@@ -88,7 +81,7 @@ class Following:
             self._say("credential.refused", faults=list(error.problems))
             return
         if sink is not None:
-            self._dispatcher = replace(self._dispatcher, sink=sink)
+            self.dispatcher = replace(self.dispatcher, sink=sink)
             self._outbox.introduce(fingerprint_of(sink))
             self._say("credential.changed")
 
@@ -108,7 +101,8 @@ class Following:
 
     def _adopt(self, found: InForce) -> None:
         self._followed = found
-        name, policy = found.version.name, found.policy
+        self.version = name = found.version.name
+        policy = found.policy
         self._gate.follow(name, policy)
         self._outbox.follow(name, policy.dead_letters)
-        self._dispatcher = replace(self._dispatcher, policy=policy)
+        self.dispatcher = replace(self.dispatcher, policy=policy)

@@ -18,8 +18,8 @@ from dispatcher.settings.environment import Settings
 from dispatcher.store.audit import Audit
 from dispatcher.store.dead_letters import DeadLetters
 from dispatcher.store.decisions import Decisions
-from dispatcher.store.enqueue import text_of, wrong_layout
 from dispatcher.store.explanations import Explanations
+from dispatcher.store.intake import text_of, wrong_layout
 from dispatcher.store.operator_controls import Pausing
 from dispatcher.store.parked_events import ParkedEvents
 from dispatcher.store.silences import Silencing

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
 def build_producer(settings: AnySettings, server: Server) -> Producer:
     """A producer; raises ``QueueUnavailable``, ``ConfigError`` when the server does not answer now."""
-    from dispatcher.producer.blocking import Producer
-    from dispatcher.producer.target import ANSWER_TIMEOUT_S
+    from dispatcher.producer.blocking import ANSWER_TIMEOUT_S, Producer
 
     client = connect(server.url, timeout_s=ANSWER_TIMEOUT_S)
     try:
@@ -165,7 +164,7 @@ def client_of_namespace(settings: AnySettings, server: Server) -> Client:
     with translate_outages():
         layout = client.get(keys.layout)
     if layout is not None and (found := _text(layout)) != LAYOUT_VERSION:
-        from dispatcher.store.enqueue import wrong_layout
+        from dispatcher.store.intake import wrong_layout
 
         raise wrong_layout(found, keys.namespace)
     return client

@@ -22,9 +22,9 @@ from dispatcher.app.building import (
 from dispatcher.app.credential import Credential
 from dispatcher.app.limits import InForce, LimitsFile, in_force, open_limits, publish
 from dispatcher.app.servers import Server, keys_of, open_server, preflight
-from dispatcher.core.leased_event import Leased, Started, Undecodable
 from dispatcher.core.limits import US
 from dispatcher.core.ports import Overtaken, Sink
+from dispatcher.core.states import Leased, Started, Undecodable
 from dispatcher.logs.event_log import EventLog, process_log
 from dispatcher.server.connection import Client, connect, translate_outages, translate_refusals
 from dispatcher.settings.environment import Settings
@@ -37,11 +37,10 @@ from dispatcher.store.removals import Removals
 from dispatcher.store.rq_recovery import Sweep
 from dispatcher.store.snapshot import Books, Snapshot
 from dispatcher.store.versions import Unless, Versions
-from dispatcher.worker.doorbell import Doorbell
 from dispatcher.worker.housekeeping import Housekeeping
 from dispatcher.worker.post_pool import FleetLimits
 from dispatcher.worker.rq_presence import RqPresence
-from dispatcher.worker.worker import Worker
+from dispatcher.worker.worker import Doorbell, Worker
 
 
 def run_worker(  # noqa: PLR0913 - what a run is given, the rest by name
@@ -127,7 +126,7 @@ def _decide(taken: Taken, limits: FleetLimits) -> list[Started]:
             return limits.dispatcher.dispatch(batch, taken.now_us, 1, silences=taken.silences)
         except Overtaken as error:
             batch = error.undecided
-            limits.follow(error.version)
+            limits.follow()
 
 
 @dataclass(frozen=True, slots=True)

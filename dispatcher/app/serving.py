@@ -5,12 +5,11 @@ from __future__ import annotations
 from redis.asyncio import Redis
 
 from dispatcher.app.servers import Server, keys_of
-from dispatcher.producer.target import ANSWER_TIMEOUT_S
+from dispatcher.producer.blocking import ANSWER_TIMEOUT_S
 from dispatcher.server.connection import connect_async, translate_outages, translate_refusals
 from dispatcher.server.keys import LAYOUT_VERSION
 from dispatcher.settings.plain import AnySettings
-from dispatcher.store.enqueue import text_of, wrong_layout
-from dispatcher.store.intake import AsyncIntake
+from dispatcher.store.intake import AsyncIntake, text_of, wrong_layout
 
 
 def connect_ingest(server: Server) -> Redis:

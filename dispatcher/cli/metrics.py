@@ -21,7 +21,7 @@ def metrics(terminal: Terminal) -> int:
     check_packages("metrics")
     from dispatcher.app.metrics import read_facts
     from dispatcher.app.operating import Desk
-    from dispatcher.producer.target import ANSWER_TIMEOUT_S
+    from dispatcher.producer.blocking import ANSWER_TIMEOUT_S
     from dispatcher.web.metrics import text
 
     settings = settings_in_force(terminal)

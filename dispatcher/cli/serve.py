@@ -129,7 +129,7 @@ def serve_on(  # noqa: PLR0913, PLR0917 - what the process has put together
     """Serve on a socket until a signal; returns when what is in hand is finished."""
     from dispatcher.app.operating import Desk
     from dispatcher.app.serving import Readiness, connect_ingest, open_intake
-    from dispatcher.producer.target import ANSWER_TIMEOUT_S
+    from dispatcher.producer.blocking import ANSWER_TIMEOUT_S
     from dispatcher.web.app import App
     from dispatcher.web.hooks import Hooks
     from dispatcher.web.ingest import Ingest

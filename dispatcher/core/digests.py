@@ -11,15 +11,26 @@ from enum import StrEnum
 from typing import Final, NamedTuple, assert_never
 
 from dispatcher.core import transitions
-from dispatcher.core.leased_event import Candidate, Leased, Started
 from dispatcher.core.limits import US, Demand, Denied, Reason
-from dispatcher.core.outcomes import DeadLettered, Parked, Place, Sent, Settlement, Slots, Step, Told
 from dispatcher.core.policy import EDITS, EDITS_PACE, Backoff, Policy, limit_reason
 from dispatcher.core.ports import Asking, Sink
 from dispatcher.core.posts import Ambiguous, Message, Paused, PostResult, Receipt, Rejected, Retryable
 from dispatcher.core.quiet import QUIET_PREFIX
 from dispatcher.core.rendering import MAX_TEXT, cut, escape, gone_line, without_controls
 from dispatcher.core.silences import Silence, Silences
+from dispatcher.core.states import (
+    Candidate,
+    DeadLettered,
+    Leased,
+    Parked,
+    Place,
+    Sent,
+    Settlement,
+    Slots,
+    Started,
+    Step,
+    Told,
+)
 from dispatcher.core.tally import PATIENCE_US, Counting, Tally, Telling, repeats_of
 
 _BEING: Final = {

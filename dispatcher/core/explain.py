@@ -13,8 +13,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
-from dispatcher.core.limits import US, Denied, Kind, Limit, Reason, format_duration
-from dispatcher.core.once import is_repeat
+from dispatcher.core.limits import US, Denied, Kind, Limit, Reason, format_duration, is_repeat
 from dispatcher.core.silences import SILENCE_PREFIX, Silence
 
 Clock: TypeAlias = Callable[[int], str]

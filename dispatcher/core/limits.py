@@ -24,6 +24,7 @@ __all__ = [
     "MAX_NAME",
     "MAX_WINDOW_US",
     "NO_CATEGORY",
+    "ONCE_PREFIX",
     "US",
     "Admitted",
     "Bounds",
@@ -42,6 +43,8 @@ __all__ = [
     "all_scopes",
     "digest_id",
     "format_duration",
+    "is_once",
+    "is_repeat",
     "is_utf8",
     "longest_of",
     "parse_duration",
@@ -260,6 +263,19 @@ class Denied:
 
 
 Verdict: TypeAlias = Admitted | Denied
+
+ONCE_PREFIX: Final = "once:"
+"""What the names of scopes begin with that admit one event about the same thing; see ``core.once``."""
+
+
+def is_once(scope: Scope) -> bool:
+    """Whether the scope admits one event about the same thing."""
+    return scope.name.startswith(ONCE_PREFIX)
+
+
+def is_repeat(denied: Denied) -> bool:
+    """Whether an event was refused as a repeat."""
+    return denied.scope.startswith(ONCE_PREFIX)
 
 
 @dataclass(frozen=True, slots=True)

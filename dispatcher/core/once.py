@@ -8,13 +8,10 @@ from enum import StrEnum
 from hashlib import sha1
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from dispatcher.core.limits import Denied, Kind, Limit, Scope
+from dispatcher.core.limits import ONCE_PREFIX, Kind, Limit, Scope
 
 if TYPE_CHECKING:
     from dispatcher.core.event import Event
-
-ONCE_PREFIX: Final = "once:"
-"""What the names of scopes begin with that admit one event about the same thing."""
 
 BY_KEY: Final = "dedup_key"
 BY_TEXT: Final = "text"
@@ -34,16 +31,6 @@ By: TypeAlias = "str | tuple[str, ...]"
 """``dedup_key``, ``text``, or the names of labels."""
 
 
-def is_once(scope: Scope) -> bool:
-    """Whether the scope admits one event about the same thing."""
-    return scope.name.startswith(ONCE_PREFIX)
-
-
-def is_repeat(denied: Denied) -> bool:
-    """Whether an event was refused as a repeat."""
-    return denied.scope.startswith(ONCE_PREFIX)
-
-
 class Then(StrEnum):
     """What becomes of a repeat: it is dropped, or counted in the message of the first one."""
 
@@ -58,6 +45,11 @@ class Once:
     by: By
     per_us: int
     then: Then = Then.DROP
+
+    @property
+    def is_counting(self) -> bool:
+        """Whether repeats are counted in the message of the first one."""
+        return self.then is Then.EDIT
 
     def scope(self, category: str, event: Event) -> Scope | None:
         """The scope of what the event is about; None of an event that does not say it, or tells that it is over."""

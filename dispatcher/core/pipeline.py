@@ -12,30 +12,36 @@ from typing import Final, NamedTuple, Protocol, assert_never
 
 from dispatcher.core import reconciliation, recovery, transitions
 from dispatcher.core.digests import DigestMessages
-from dispatcher.core.leased_event import Candidate, Leased, Posted, Started, Terms, Undecodable, Waiting, boottime_s
-from dispatcher.core.limits import Admitted, Denied, Opening, Reason, all_scopes
-from dispatcher.core.once import is_repeat
-from dispatcher.core.outcomes import (
-    GRACE_US,
-    Awaited,
-    Deferral,
-    HistoryScan,
-    Lost,
-    Over,
-    Repeat,
-    ScanResult,
-    Sent,
-    Settlement,
-    Turn,
-    Uneditable,
-    Unposted,
-)
+from dispatcher.core.limits import Admitted, Denied, Opening, Reason, all_scopes, is_repeat
 from dispatcher.core.policy import Backoff, Policy, limit_reason
 from dispatcher.core.ports import Admitting, Asking, Gate, Observer, Outbox, Overtaken, Sink
 from dispatcher.core.posts import Message, PostResult, Retryable
 from dispatcher.core.rendering import message_for
 from dispatcher.core.silence_reports import SilenceReports
 from dispatcher.core.silences import NOTHING_SILENCED, ROOM, SILENCE_PREFIX, Silence, Silences
+from dispatcher.core.states import (
+    GRACE_US,
+    Awaited,
+    Candidate,
+    Deferral,
+    HistoryScan,
+    Leased,
+    Lost,
+    Over,
+    Posted,
+    Repeat,
+    ScanResult,
+    Sent,
+    Settlement,
+    Started,
+    Terms,
+    Turn,
+    Undecodable,
+    Uneditable,
+    Unposted,
+    Waiting,
+    boottime_s,
+)
 from dispatcher.core.tally import Suppressed, Telling
 from dispatcher.errors import StaleLimits
 
@@ -118,7 +124,7 @@ class Dispatcher:
         policy is no longer in force, also with nothing posted.
         """
         started: list[Started] = []
-        parts = recovery.parts_of(batch)
+        parts = _parts_of(batch)
         for place, part in enumerate(parts):
             try:
                 started += self._dispatch(part, now_us, free - len(started), silences, begin)
@@ -222,7 +228,7 @@ class Dispatcher:
 
     def _recover(self, batch: Batch) -> Batch:
         """Find out what recoveries do: edit the message about the failure, be one of their own, or end."""
-        asking = [each for each in batch.candidates if recovery.asks(each.leased)]
+        asking = [each for each in batch.candidates if each.leased.event.is_resolved and recovery.asks(each.leased)]
         if not asking:
             return batch
         going: dict[str, Candidate] = {}
@@ -436,6 +442,22 @@ class Dispatcher:
         return started
 
 
+def _parts_of(batch: Sequence[Leased | Undecodable]) -> list[Sequence[Leased | Undecodable]]:
+    """The batch in parts, in order: what one event says about a thing is decided before a later one takes it back."""
+    parts: list[list[Leased | Undecodable]] = [[]]
+    known: dict[str, bool] = {}
+    for each in batch:
+        event = each.event if isinstance(each, Leased) else None
+        if event is not None and event.dedup_key is not None:
+            name = recovery.subject_name(event)
+            if known.get(name, event.is_resolved) != event.is_resolved:
+                parts.append([])
+                known = {}
+            known[name] = event.is_resolved
+        parts[-1].append(each)
+    return list(parts)
+
+
 def _opening(silence: Silence | None, silence_id: str, now_us: int) -> Opening:
     """When more of those may ask that wait for the end of a silence, of which some have come to ask."""
     if silence is not None and silence.is_in_force(now_us):
@@ -515,7 +537,8 @@ class ProducerEvents:
     def asking(self, candidate: Candidate) -> Asking:
         """A refusal may end the event."""
         drops, counting = transitions.drops(candidate, self.policy)
-        repeating = recovery.repeats_counted(candidate, self.policy) if self.sink.can_update else None
+        may_count = self.sink.can_update and self.policy.rule(candidate.leased.event.category).counts_repeats
+        repeating = recovery.repeats_counted(candidate, self.policy) if may_count else None
         return Asking(candidate, drops, counting, transitions.repeats(candidate), repeating)
 
     def denied(self, candidate: Candidate, verdict: Denied) -> Settlement | Deferral:
@@ -554,8 +577,8 @@ class ProducerEvents:
         leased = settlement.subject
         if not isinstance(leased, Leased) or not isinstance(settlement.outcome, Sent):
             return settlement
-        counts_repeats = recovery.counts_repeats(leased.event, self.policy)
-        is_kept = counts_repeats or recovery.is_kept(leased.event)
+        counts_repeats = self.policy.rule(leased.event.category).counts_repeats
+        is_kept = counts_repeats or leased.may_be_edited
         return settlement._replace(text=text if is_kept else None, counts_repeats=counts_repeats)
 
     def _message(self, leased: Leased, channel: str, thread_ts: str | None) -> Message:

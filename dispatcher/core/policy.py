@@ -18,10 +18,10 @@ from dispatcher.core.quiet import QUIET_PREFIX, Quiet, QuietHours
 if TYPE_CHECKING:
     from dispatcher.core.event import Event
     from dispatcher.core.hooks import Hook
-    from dispatcher.core.leased_event import Fallback, Leased, Terms
     from dispatcher.core.matchers import Matchers
     from dispatcher.core.once import Once
     from dispatcher.core.posts import Identity
+    from dispatcher.core.states import Fallback, Leased, Terms
     from dispatcher.core.tally import Counting, Telling
 
 VARIABLES: Final = ("category", "text", "id", "labels", "priority", "created_at", "channel")
@@ -119,6 +119,11 @@ class CategoryRule:
     resolved_while_waiting: WhileWaiting = WhileWaiting.DROP
     routes: tuple[Route, ...] = ()
     fallback: str | None = None
+
+    @property
+    def counts_repeats(self) -> bool:
+        """Whether repeats of an event are counted in its message."""
+        return self.once is not None and self.once.is_counting
 
     def channel_for(self, event: Event) -> str:
         """Where an event of the category is posted that names no channel."""
@@ -369,7 +374,7 @@ class Policy:
         name = self.rule(leased.event.category).fallback
         if name is None or name == channel or leased.gone is not None:
             return None
-        from dispatcher.core.leased_event import Fallback  # as in _terms_of
+        from dispatcher.core.states import Fallback  # as in _terms_of
 
         return Fallback(name, self.pace(name))
 
@@ -411,7 +416,7 @@ class Policy:
         return terms
 
     def _terms_of(self, leased: Leased) -> Terms:
-        from dispatcher.core.leased_event import Terms  # who only looks at limits needs no events
+        from dispatcher.core.states import Terms  # who only looks at limits needs no events
 
         event = leased.event
         channel = leased.channel or self.channel(event)
@@ -426,7 +431,7 @@ class Policy:
 
     def digest_terms(self, leased: Leased, scopes: tuple[Demand, ...]) -> Terms:
         """The terms of a digest message of the category, which asks for ``scopes``. It has no age: nothing ends it."""
-        from dispatcher.core.leased_event import Terms
+        from dispatcher.core.states import Terms
         from dispatcher.core.tally import PATIENCE_US
 
         category = leased.event.category
@@ -435,7 +440,7 @@ class Policy:
 
     def report_terms(self, leased: Leased) -> Terms:
         """The terms of the report of a silence: it goes where most of what it tells of would have gone."""
-        from dispatcher.core.leased_event import Terms
+        from dispatcher.core.states import Terms
         from dispatcher.core.tally import PATIENCE_US
 
         report = leased.report

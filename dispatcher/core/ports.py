@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from dispatcher.core.leased_event import Candidate, Leased, Started, Undecodable, Waiting
-from dispatcher.core.limits import Denied, Opening, Scope, Verdict
-from dispatcher.core.once import is_repeat
-from dispatcher.core.outcomes import (
+from dispatcher.core.limits import Denied, Opening, Scope, Verdict, is_repeat
+from dispatcher.core.posts import Message, PostResult
+from dispatcher.core.states import (
+    Candidate,
     Deferral,
     Finding,
+    Leased,
     Over,
     Recovered,
     Recovery,
@@ -20,10 +21,12 @@ from dispatcher.core.outcomes import (
     Search,
     Settled,
     Settlement,
+    Started,
     Turn,
     Turned,
+    Undecodable,
+    Waiting,
 )
-from dispatcher.core.posts import Message, PostResult
 from dispatcher.core.tally import Counting, Suppressed
 
 

@@ -6,14 +6,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final, assert_never
 
-from dispatcher.core.leased_event import Candidate, Leased, Trouble, Unconfirmed
 from dispatcher.core.limits import Reason
-from dispatcher.core.outcomes import (
+from dispatcher.core.policy import Backoff, OnAmbiguous, Policy, again_after_us
+from dispatcher.core.states import (
     LAST_SCAN,
     MARGIN_US,
     Absent,
+    Candidate,
     DeadLettered,
     HistoryScan,
+    Leased,
     Parked,
     Place,
     ScanLater,
@@ -22,9 +24,10 @@ from dispatcher.core.outcomes import (
     Sent,
     Settlement,
     Slots,
+    Trouble,
+    Unconfirmed,
     Unreadable,
 )
-from dispatcher.core.policy import Backoff, OnAmbiguous, Policy, again_after_us
 from dispatcher.core.transitions import MAX_ATTEMPTS, as_candidate
 
 MAX_RESENT: Final = 2

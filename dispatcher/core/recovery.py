@@ -5,19 +5,29 @@ Pure: no I/O, no clock. The message about the failure is edited where it can be,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
 from dispatcher.core import transitions
 from dispatcher.core.event import Event
-from dispatcher.core.leased_event import Candidate, Leased, Posted, Started, Undecodable
-from dispatcher.core.limits import US, Reason, all_scopes
-from dispatcher.core.once import BY_KEY, ONCE_PREFIX, Then, digest_of, is_once
-from dispatcher.core.outcomes import Digested, Dropped, Parked, Place, Recovery, Settlement, Slots
+from dispatcher.core.limits import ONCE_PREFIX, US, Reason, all_scopes, is_once
+from dispatcher.core.once import BY_KEY, digest_of
 from dispatcher.core.policy import EDITS, EDITS_PACE, Backoff, OnResolved, Policy, WhileWaiting
 from dispatcher.core.posts import Ambiguous, Message, PostResult, Receipt, Rejected, Retryable
 from dispatcher.core.rendering import MAX_TEXT, cut
+from dispatcher.core.states import (
+    Candidate,
+    Digested,
+    Dropped,
+    Leased,
+    Parked,
+    Place,
+    Posted,
+    Recovery,
+    Settlement,
+    Slots,
+    Started,
+)
 from dispatcher.core.tally import Counting, Telling, repeats_of
 from dispatcher.core.units import format_duration
 
@@ -31,39 +41,12 @@ class Subject(NamedTuple):
     instant_us: int
 
 
-def parts_of(batch: Sequence[Leased | Undecodable]) -> list[Sequence[Leased | Undecodable]]:
-    """The batch in parts, in order: what one event says about a thing is decided before a later one takes it back."""
-    parts: list[list[Leased | Undecodable]] = [[]]
-    known: dict[str, bool] = {}
-    for each in batch:
-        event = each.event if isinstance(each, Leased) else None
-        if event is not None and event.dedup_key is not None:
-            name = subject_name(event)
-            if known.get(name, event.is_resolved) != event.is_resolved:
-                parts.append([])
-                known = {}
-            known[name] = event.is_resolved
-        parts[-1].append(each)
-    return list(parts)
-
-
-def is_kept(event: Event) -> bool:
-    """Whether its message may be edited later."""
-    return event.dedup_key is not None and not event.is_resolved
-
-
-def counts_repeats(event: Event, policy: Policy) -> bool:
-    """Whether repeats are counted in its message."""
-    once = policy.rule(event.category).once
-    return once is not None and once.then is Then.EDIT
-
-
 def repeats_counted(candidate: Candidate, policy: Policy) -> Counting | None:
     """Where repeats of the event are counted, to be told in its message; None where they are dropped."""
     leased, terms = candidate
     once = policy.rule(leased.event.category).once
     (first, *_) = all_scopes(terms.scopes) or (None,)
-    if once is None or not counts_repeats(leased.event, policy) or first is None or not is_once(first):
+    if once is None or not once.is_counting or first is None or not is_once(first):
         return None
     return repeats_of(tally_id(leased.event.category, first.name), leased.event.category, once.per_us, first.name)
 
@@ -104,7 +87,7 @@ def recovery_of(candidate: Candidate, policy: Policy, *, edits: bool) -> Recover
 def asks(leased: Leased) -> bool:
     """Whether it has to be found out what the recovery does: not of one that goes on as a message of its own."""
     is_message = (leased.was_admitted and leased.channel != EDITS) or leased.line is not None
-    return leased.event.is_resolved and not is_message and leased.unconfirmed is None
+    return not is_message and leased.unconfirmed is None
 
 
 def as_edit(candidate: Candidate, posted: Posted) -> Candidate:

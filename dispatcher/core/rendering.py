@@ -11,8 +11,8 @@ from dispatcher.core.policy import PLAIN, Marked, Style, Template, TemplateFaile
 
 if TYPE_CHECKING:
     from dispatcher.core.event import Event
-    from dispatcher.core.leased_event import Gone
     from dispatcher.core.posts import Message
+    from dispatcher.core.states import Gone
 
 MAX_TEXT: Final = 3_900
 """Characters of a posted text, entities and mark included; Slack recommends 4,000."""

@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from dispatcher.core import digests, transitions
-from dispatcher.core.leased_event import Candidate, Leased, Started
 from dispatcher.core.limits import US, Denied
-from dispatcher.core.outcomes import DeadLettered, Reported, Sent, Settlement, Slots
 from dispatcher.core.policy import Backoff, Policy
 from dispatcher.core.ports import Asking, Sink
 from dispatcher.core.posts import Message, PostResult, Receipt, Rejected, Retryable
 from dispatcher.core.rendering import cut, escape, gone_line, without_controls
 from dispatcher.core.silences import PATIENCE_US, Ended, Silences
+from dispatcher.core.states import Candidate, DeadLettered, Leased, Reported, Sent, Settlement, Slots, Started
 
 AGAIN_US: Final = 3_600 * US
 """After so long a report is tried again that could not be posted."""

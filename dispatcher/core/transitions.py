@@ -6,15 +6,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, assert_never
 
-from dispatcher.core.leased_event import Candidate, Fallback, Leased, Started, Terms, Undecodable
-from dispatcher.core.limits import Denied, Reason, all_scopes, format_duration
-from dispatcher.core.once import is_repeat
-from dispatcher.core.outcomes import (
+from dispatcher.core.limits import Denied, Reason, all_scopes, format_duration, is_repeat
+from dispatcher.core.policy import Backoff, OnLimit, Policy, is_quiet_line, limit_reason, quiet_line
+from dispatcher.core.posts import Ambiguous, Paused, PostResult, RateLimitedBySlack, Receipt, Rejected, Retryable
+from dispatcher.core.quiet import QuietThen
+from dispatcher.core.silences import Silence
+from dispatcher.core.states import (
     GRACE_US,
+    Candidate,
     DeadLettered,
     Deferral,
     Dropped,
+    Fallback,
     Hushed,
+    Leased,
     Parked,
     Place,
     Repeat,
@@ -22,12 +27,11 @@ from dispatcher.core.outcomes import (
     Settlement,
     Silenced,
     Slots,
+    Started,
+    Terms,
+    Undecodable,
     Until,
 )
-from dispatcher.core.policy import Backoff, OnLimit, Policy, is_quiet_line, limit_reason, quiet_line
-from dispatcher.core.posts import Ambiguous, Paused, PostResult, RateLimitedBySlack, Receipt, Rejected, Retryable
-from dispatcher.core.quiet import QuietThen
-from dispatcher.core.silences import Silence
 from dispatcher.core.tally import Counting, Telling
 
 MAX_DEATHS: Final = 3

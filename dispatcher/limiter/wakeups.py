@@ -24,7 +24,7 @@ from redis.exceptions import RedisError
 
 from dispatcher.errors import GateUnavailable
 from dispatcher.limiter.arguments import new_id
-from dispatcher.server.connections import Pin, settings_of
+from dispatcher.server.connection import Pin, settings_of
 
 HEARD_S: Final = 5.0
 """How long the server may take to confirm a subscription."""

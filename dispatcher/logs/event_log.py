@@ -18,13 +18,17 @@ from structlog.typing import EventDict, FilteringBoundLogger, Processor, Wrapped
 from dispatcher.core import explain
 from dispatcher.core.event import TRACEPARENT, Event
 from dispatcher.core.explain import Clock, clock_of, sentence_of
-from dispatcher.core.leased_event import Leased, Undecodable, Waiting
 from dispatcher.core.limits import US, Denied, Reason
-from dispatcher.core.outcomes import (
+from dispatcher.core.policy import limit_reason
+from dispatcher.core.posts import LeftOut, Part
+from dispatcher.core.rendering import one_line, text_of
+from dispatcher.core.silences import Ended
+from dispatcher.core.states import (
     DeadLettered,
     Digested,
     Dropped,
     Hushed,
+    Leased,
     Parked,
     Prefiltered,
     Recovered,
@@ -34,11 +38,9 @@ from dispatcher.core.outcomes import (
     Step,
     Told,
     Turned,
+    Undecodable,
+    Waiting,
 )
-from dispatcher.core.policy import limit_reason
-from dispatcher.core.posts import LeftOut, Part
-from dispatcher.core.rendering import one_line, text_of
-from dispatcher.core.silences import Ended
 from dispatcher.core.tally import Suppressed, Tally
 from dispatcher.jsonio import encode
 from dispatcher.logs.line_buffer import LineBuffer
@@ -241,6 +243,8 @@ class EventLog:
 
     def settled(self, settlements: Sequence[Settlement]) -> None:
         """``event.settled``, or ``event.parked`` for what waits."""
+        if not settlements:
+            return
         now_us, at = self._now()
         told: list[dict[str, object]] = []
         parked: list[dict[str, object]] = []
@@ -259,6 +263,10 @@ class EventLog:
                 told.append({**entry, **seen, "sentence": sentence_of(entry, now_us, at)})
         self._write_all("event.settled", told)
         self._write_all("event.parked", parked)
+        self._tell_of_parts(settlements)
+
+    def _tell_of_parts(self, settlements: Sequence[Settlement]) -> None:
+        """Tell what of messages could not be made or posted."""
         for settlement in settlements:
             if settlement.template_fault is not None and isinstance(settlement.subject, Leased):
                 category = settlement.subject.event.category
@@ -275,6 +283,8 @@ class EventLog:
 
     def dropped(self, events: Sequence[tuple[Leased, Denied]]) -> None:
         """``event.settled`` for events that a limit has dropped: by the hundred, for a few reasons."""
+        if not events:
+            return
         entries = self._suppressed(
             "dropped", ((each.name, each.event.category, denied, each.seen_us) for each, denied in events)
         )
@@ -298,6 +308,8 @@ class EventLog:
 
     def digested(self, events: Sequence[Suppressed]) -> None:
         """``event.settled`` for events that have ended in a digest."""
+        if not events:
+            return
         self._write_all("event.settled", self._suppressed("digested", events))
 
     def recovered(self, events: Sequence[Recovered]) -> None:
@@ -308,6 +320,8 @@ class EventLog:
 
     def waiting(self, events: Sequence[Waiting]) -> None:
         """``event.parked`` for what waits in a line: for its channel, or for room in a limit."""
+        if not events:
+            return
         own = [each for each in events if each.candidate.leased.is_digest_message]
         others = [each for each in events if each not in own]
         entries = [waiting_facts(each) for each in others]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable
 from contextlib import aclosing
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
@@ -11,15 +11,18 @@ from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 from dispatcher.core.event import Event, job_id_for, new_event_id
 from dispatcher.errors import GateUnavailable, QueueUnavailable, SendStopped
 from dispatcher.jsonio import encode
-from dispatcher.producer.chunks import (
+from dispatcher.producer.blocking import (
+    ANSWER_TIMEOUT_S,
+    Chunk,
     OnDuplicate,
     SendResult,
     Source,
-    async_chunked,
+    Target,
+    chunked,
     resolved_text,
     sent_one,
+    target_from_env,
 )
-from dispatcher.producer.target import ANSWER_TIMEOUT_S, Target, target_from_env
 from dispatcher.server.keys import Keys
 from dispatcher.store.rq_keys import QueueKeys
 
@@ -27,8 +30,8 @@ if TYPE_CHECKING:
     from redis.asyncio import Redis
 
     from dispatcher.core.explain import Explanation
-    from dispatcher.producer.chunks import Fields, ResolvedFields
-    from dispatcher.store.enqueue import Enqueued, Job
+    from dispatcher.producer.blocking import Fields, ResolvedFields
+    from dispatcher.store.intake import EnqueueCalls, Enqueued, Job
 
 
 _TOO_SLOW: Final = f"Redis did not answer within {ANSWER_TIMEOUT_S:g} s"
@@ -152,3 +155,20 @@ class AsyncProducer:
             told = QueueUnavailable(str(error) or _TOO_SLOW)
             told.rest = tuple(sources)
             raise told from error
+
+
+async def async_chunked(
+    calls: EnqueueCalls, events: Iterable[Source] | AsyncIterable[Source]
+) -> AsyncGenerator[Chunk, None]:
+    """As ``chunked``, also of what comes asynchronously."""
+    if not isinstance(events, AsyncIterable):
+        for chunk in chunked(calls, events):
+            yield chunk
+        return
+    chunk = Chunk(calls)
+    async for source in events:
+        if chunk.add(source):
+            yield chunk
+            chunk.clear()
+    if chunk.jobs:
+        yield chunk

@@ -1,17 +1,32 @@
-"""Where Redis is reached: clients without hidden retries, scripts, and redis-py's errors in our words."""
+"""Where Redis is reached: clients without hidden retries, redis-py's errors in our words, scripts, connections.
+
+Scripts run over connections of our own that stay with who calls again and again: one from redis-py's pool costs more
+than an answer. They are made as the pool of a client makes its own, and are none of it: what an application bounded for
+itself (``max_connections``) is left to it.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import math
+import os
 import re
+import socket
+import ssl
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha1
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Self, TypeAlias
+from weakref import WeakKeyDictionary, WeakSet, ref
 
 import redis
 import redis.asyncio
+from redis.backoff import NoBackoff
 from redis.cluster import RedisCluster
 from redis.exceptions import (
     AuthenticationError,
@@ -28,11 +43,13 @@ from redis.exceptions import (
     ResponseError,
     TryAgainError,
 )
+from redis.exceptions import ConnectionError as Unreachable
+from redis.exceptions import TimeoutError as Unanswered
+from redis.retry import Retry
 
 from dispatcher.errors import ConfigError, DispatcherError, GateUnavailable
 from dispatcher.jsonio import encode
 from dispatcher.server.clients import SentinelsRefuse, build, build_async
-from dispatcher.server.connections import async_pinned, pinned
 from dispatcher.server.scripts import read_script
 
 Client: TypeAlias = redis.Redis
@@ -41,8 +58,8 @@ ANSWER_TIMEOUT_S: Final = 5.0
 """How long a command may take; a server that is slower counts as away."""
 
 _AWAY: Final = (
-    redis.exceptions.ConnectionError,
-    redis.exceptions.TimeoutError,
+    Unreachable,
+    Unanswered,
     BusyLoadingError,
     MasterDownError,
     OutOfMemoryError,
@@ -58,6 +75,26 @@ _IN_SCRIPT: Final = (
 """What Redis 6.2 puts before the error of a command that a script has called."""
 
 _AWAY_CODES: Final = ("MISCONF", "BUSY", "NOREPLICAS", "UNBLOCKED", "OOM", "READONLY", "LOADING", "CLUSTERDOWN")
+
+TRUSTED_S: Final = 0.05
+"""A connection that was idle for longer is looked at before it is used: the server may have closed it."""
+
+KEPT_S: Final = 30.0
+"""A connection that nobody has needed for so long is closed when another one comes back."""
+
+_ASYNC_MOST: Final = 16
+"""More would not be faster: a loop sends fewer than one connection carries, unless the server is far away."""
+
+_LATE_S: Final = 0.5
+"""So long after its command was sent an answer is read late: its beginning has to be there by then."""
+
+_LOOK_AGAIN_S: Final = 1.0
+"""Who waits for a connection looks again by itself: one whose caller was interrupted comes back to nobody."""
+
+_NOT_SHARED: Final = frozenset(
+    {"maint_notifications_config", "maint_notifications_pool_handler", "oss_cluster_maint_notifications_handler"}
+)
+"""Settings of a connection by which the server's notices reach the pool that it belongs to."""
 
 
 def connect(url: str, *, timeout_s: float = ANSWER_TIMEOUT_S) -> Client:
@@ -225,7 +262,7 @@ class Script:
         text = read_script(name)
         # A cluster client has to find the node first: its own way, by the keys.
         self._run = (
-            client.register_script(text) if isinstance(client, RedisCluster) else _Pinned(client, text, within_s)
+            client.register_script(text) if isinstance(client, RedisCluster) else _PinnedScript(client, text, within_s)
         )
 
     def __call__(self, keys: Sequence[str], args: Sequence[str | bytes | int]) -> Any:  # noqa: ANN401 - what Lua returns
@@ -240,7 +277,7 @@ def _digest(text: str) -> str:
     return sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
-class _Pinned:
+class _PinnedScript:
     """A script over the pinned connections of a client."""
 
     def __init__(self, client: Client, text: str, within_s: float | None = None) -> None:
@@ -273,7 +310,7 @@ class AsyncScript:
     def __init__(self, client: Any, name: str) -> None:  # noqa: ANN401 - the two have no common type
         self._text = read_script(name)
         self._digest = _digest(self._text)
-        self._client = client  # as of _Pinned
+        self._client = client  # as of _PinnedScript
         self.once = isinstance(client, redis.asyncio.Redis)
         """Whether a call is sent once at most; a cluster's client may repeat it by itself."""
         self._execute = async_pinned(client).execute if self.once else None
@@ -294,7 +331,7 @@ class JsonScript:
     """A script that takes one JSON object; ``clock`` gives its ``now`` in place of the server's (for tests)."""
 
     def __init__(self, client: Client, name: str, clock: Callable[[], int] | None = None) -> None:
-        self._script = _Pinned(client, read_script(name))
+        self._script = _PinnedScript(client, read_script(name))
         self._clock = clock
 
     def __call__(self, keys: Sequence[str], call: Mapping[str, Any]) -> Any:  # noqa: ANN401 - what Lua returns
@@ -312,3 +349,512 @@ class JsonScript:
                 return wait()
 
         return answer
+
+
+def settings_of(pool: Any) -> dict[str, Any]:  # noqa: ANN401 - untyped in redis-py, and of several kinds
+    """With what a connection like those of the pool is made, outside of it; answers are the old protocol's."""
+    settings = {name: value for name, value in pool.connection_kwargs.items() if name not in _NOT_SHARED}
+    return {**settings, "protocol": 2}
+
+
+@dataclass(slots=True)
+class _Bound:
+    """The instant at which all waiting on a connection ends; None where the socket's own time-out counts."""
+
+    ends_s: float | None = None
+    socket: socket.socket | None = None
+    """The one that is bound, as it was opened."""
+
+
+_WOULD_WAIT: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class _BoundSocket:
+    """A socket that waits until an instant, however many pieces come and go before it."""
+
+    __slots__ = ("_bound", "_socket")
+
+    def __init__(self, plain: socket.socket, bound: _Bound) -> None:
+        self._socket = plain
+        self._bound = bound
+
+    def sendall(self, data: bytes) -> None:
+        try:
+            if not isinstance(self._socket, ssl.SSLSocket):  # counts its time-out over all pieces
+                self._set_timeout()
+                self._socket.sendall(data)
+                return
+            left = memoryview(data)
+            while left:
+                self._set_timeout()
+                left = left[self._socket.send(left) :]
+        except _WOULD_WAIT as error:
+            raise self._over(error) from error
+
+    def recv(self, *arguments: int) -> bytes:
+        self._set_timeout()
+        try:
+            return self._socket.recv(*arguments)
+        except _WOULD_WAIT as error:
+            raise self._over(error) from error
+
+    def recv_into(self, *arguments: Any) -> int:  # noqa: ANN401 - as of a socket
+        self._set_timeout()
+        try:
+            return self._socket.recv_into(*arguments)
+        except _WOULD_WAIT as error:
+            raise self._over(error) from error
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - all else is as it was
+        return getattr(self._socket, name)
+
+    def _set_timeout(self) -> None:
+        if (ends_s := self._bound.ends_s) is not None:
+            left_s = ends_s - time.monotonic()
+            self._socket.settimeout(0.0 if left_s < 0 else left_s if left_s < math.inf else None)
+
+    def _over(self, error: OSError) -> OSError:
+        """What a socket raises that has no more time: another error than one that was told never to wait."""
+        return error if self._bound.ends_s is None else TimeoutError("the time is over")
+
+
+@cache
+def _bounded(kind: type[Any]) -> type[Any]:
+    """A kind of connection whose sockets keep to the bound that it is given."""
+
+    class Bounded(kind):  # type: ignore[misc] # known at run time alone
+        bound: _Bound
+
+        def _connect(self) -> Any:  # noqa: ANN401 - untyped in redis-py
+            opened = self.bound.socket = super()._connect()
+            return _BoundSocket(opened, self.bound) if isinstance(opened, socket.socket) else opened
+
+    return Bounded
+
+
+_ONCE: Final = Retry(NoBackoff(), 0)
+
+
+@dataclass(slots=True, weakref_slot=True, eq=False)
+class Pin:
+    """A connection of our own, not open yet."""
+
+    connection: Any  # redis-py's connection, of whatever class the pool makes
+    generation: int = 0
+    used_s: float = 0.0
+    bound: _Bound = field(default_factory=_Bound)
+
+    @classmethod
+    def like(cls, pool: Any) -> Self:  # noqa: ANN401 - as settings_of
+        """One like those of the pool, outside of it."""
+        return cls(_bounded(pool.connection_class)(**settings_of(pool)))
+
+    def open(self, ends_s: float | None) -> None:
+        """Connect, with all that belongs to it; where there is an end, once and until then."""
+        connection, own_s = self.connection, self.connection.socket_timeout
+        connection.bound = self.bound
+        if ends_s is not None:
+            left_s = max(ends_s - time.monotonic(), 0.001)
+            connection.retry = _ONCE
+            connection.socket_timeout = _least(own_s, left_s)
+            connection.socket_connect_timeout = _least(connection.socket_connect_timeout, left_s)
+            self.bound.ends_s = ends_s
+        connection.connect()  # a Sentinel's connection asks for the primary here
+        self.bound.ends_s = None
+        connection.socket_timeout = own_s
+
+    def send(self, packed: list[bytes], ends_s: float | None) -> float:
+        """Hand a command over; returns until when its answer has to be there."""
+        if ends_s is None:
+            timeout_s = self.connection.socket_timeout
+            ends_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        self.bound.ends_s = ends_s
+        self.connection.send_packed_command(packed, check_health=False)
+        self.bound.ends_s = None
+        return ends_s
+
+    def is_quiet(self) -> bool:
+        """Whether the server has neither closed it nor left an answer on it that nobody waits for."""
+        try:
+            return not self.connection.can_read()
+        except (Unreachable, Unanswered, OSError):
+            return False
+
+
+async def _can_read(connection: Any) -> bool:  # noqa: ANN401 - redis-py's, of whatever class the pool makes
+    """Whether something is there to be read, which may be lost by the look: redis-py before 8.0 says so in the name."""
+    look = connection.can_read if hasattr(connection, "can_read") else connection.can_read_destructive
+    there: bool = await look()
+    return there
+
+
+def _least(own_s: float | None, left_s: float) -> float:
+    return left_s if own_s is None else min(own_s, left_s)
+
+
+@dataclass(slots=True, eq=False)
+class _Opening:
+    """A connection that a thread is opening; whoever waits for it may give up, and the next one go on waiting."""
+
+    pin: Pin
+    is_begun: bool = False
+    is_awaited: bool = True
+    failure: BaseException | None = None
+    done: threading.Event = field(default_factory=threading.Event)
+
+
+class Pinned:
+    """Commands over connections like those of a client's pool: as many as call at the same time.
+
+    No more than the pool may have; who comes when all are in use waits for one. Only a command that could not even be
+    handed over, on a connection that the server had closed, goes out again on a new one. A lost reply raises what
+    redis-py raises. Threads may share it; after a fork the child opens its own.
+    """
+
+    def __init__(self, pool: Any) -> None:  # noqa: ANN401 - untyped in redis-py
+        self._pool = ref(pool)
+        self._most: float = getattr(pool, "max_connections", None) or math.inf
+        self._within_s: float | None = None
+        self._generation = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
+        self._room = threading.Condition()
+        self._pins: WeakSet[Pin] = WeakSet()
+        self._idle: deque[Pin] = deque()
+        self._abandoned: list[_Opening] = []
+        self._waiting = 0
+
+    def shorten_timeout(self, timeout_s: float) -> None:
+        """From the next command on a call may take no longer than this in all."""
+        self._within_s = timeout_s
+
+    def execute(self, *command: str | bytes | int, ends_s: float | None = None) -> Any:  # noqa: ANN401 - whatever the server answers
+        """The answer to one command; raises as ``redis.Redis.execute_command`` does."""
+        return self.send(*command, ends_s=ends_s).answer()
+
+    def send(self, *command: str | bytes | int, ends_s: float | None = None) -> Asked:
+        """Send one command and leave its answer for later; raises as ``execute`` where it cannot be handed over.
+
+        ``ends_s`` is the instant (monotonic) at which all of it ends, whatever it waits for then: a name's address, a
+        Sentinel, a connection, the answer. Without one the time-outs of the client count, each for its own step.
+        """
+        packed = _packed(command)
+        if ends_s is None and self._within_s is not None:
+            ends_s = time.monotonic() + self._within_s
+        pin = self._take(ends_s)
+        try:
+            until_s = pin.send(packed, ends_s)
+        except Unreachable as error:
+            self._fail(pin, error)
+            pin = self._new(ends_s)
+            try:
+                until_s = pin.send(packed, ends_s)
+            except BaseException as again:
+                self._fail(pin, again)
+                raise
+        except BaseException as error:
+            self._fail(pin, error)
+            raise
+        return Asked(self, pin, until_s, may_be_late=ends_s is None)
+
+    def close(self) -> None:
+        """Close what is idle now, and what is in use when it comes back."""
+        if self._pid != os.getpid():  # what there is belongs to the parent
+            self._begin()
+        self._generation += 1
+        self._drop_idle()
+
+    def _fail(self, pin: Pin, error: BaseException) -> None:
+        pin.bound.ends_s = None
+        if _is_answer(error):
+            self._put_back(pin)
+            return
+        self._drop(pin)  # half an answer may be left on it, also when a signal broke in
+        self._drop_idle()  # they may meet the same: a Sentinel's are opened at the new primary
+
+    def _put_back(self, pin: Pin) -> None:
+        if pin.generation != self._generation:
+            self._drop(pin)
+            return
+        now_s = pin.used_s = time.monotonic()
+        try:
+            self._idle.append(pin)
+            if self._idle[0].used_s < now_s - KEPT_S:
+                self._drop(self._idle.popleft())
+        except IndexError:  # others took all of them meanwhile
+            pass
+        self._tell()
+
+    def _drop(self, pin: Pin) -> None:
+        self._pins.discard(pin)
+        pin.connection.disconnect()
+        self._tell()
+
+    def _drop_idle(self) -> None:
+        while self._idle:
+            try:
+                self._drop(self._idle.pop())
+            except IndexError:  # as above
+                return
+
+    def _tell(self) -> None:
+        """Wake one who waits for a connection."""
+        if self._waiting:
+            with self._room:
+                self._room.notify()
+
+    def _take(self, ends_s: float | None) -> Pin:
+        if self._pid != os.getpid():
+            self._begin()
+        while True:
+            try:
+                pin = self._idle.pop()
+            except IndexError:
+                return self._new(ends_s)
+            if time.monotonic() - pin.used_s <= TRUSTED_S or pin.is_quiet():
+                return pin
+            self._drop(pin)
+
+    def _new(self, ends_s: float | None) -> Pin:
+        """A connection that was opened just now, or that just came back."""
+        while True:
+            found = self._place(ends_s)
+            if isinstance(found, Pin):
+                return found
+            is_ours = not found.is_begun
+            if is_ours:
+                self._begin_to_open(found, ends_s)
+            self._await(found, ends_s)
+            if found.failure is None:
+                return found.pin
+            self._drop(found.pin)
+            if is_ours:  # what was begun for another, longer ago, is worth a second attempt
+                raise found.failure
+
+    def _place(self, ends_s: float | None) -> Pin | _Opening:
+        """Whatever there is first: one that is being opened for nobody, room for a new one, one that came back."""
+        with self._room:
+            self._waiting += 1
+            try:
+                while True:
+                    if self._abandoned:
+                        opening = self._abandoned.pop()
+                        opening.is_awaited, opening.pin.bound.ends_s = True, ends_s
+                        return opening
+                    if len(self._pins) < self._most:
+                        pin = self._make()
+                        self._pins.add(pin)
+                        return _Opening(pin)
+                    try:
+                        return self._idle.pop()
+                    except IndexError:
+                        self._room.wait(_LOOK_AGAIN_S if ends_s is None else min(_LOOK_AGAIN_S, _left(ends_s)))
+            finally:
+                self._waiting -= 1
+
+    def _make(self) -> Pin:
+        pool: Any = self._pool()
+        if pool is None:
+            raise Unreachable("the client of this connection is gone")
+        return Pin.like(pool)
+
+    def _begin_to_open(self, opening: _Opening, ends_s: float | None) -> None:
+        """Open it, in a thread where there is an end: not all that this waits for can be told when to stop."""
+        opening.is_begun = True
+        if ends_s is not None:
+            with suppress(RuntimeError):  # the interpreter is ending, and begins no thread any more
+                threading.Thread(target=self._open, args=(opening, ends_s), name="redis-connect", daemon=True).start()
+                return
+        self._open(opening, ends_s)
+
+    def _open(self, opening: _Opening, ends_s: float | None) -> None:
+        try:
+            opening.pin.open(ends_s)
+        except BaseException as error:  # noqa: BLE001 - whoever waits for it is told
+            opening.failure = error
+        opening.pin.generation = self._generation
+        with self._room:
+            opening.done.set()
+            if opening.is_awaited:
+                return
+            self._abandoned.remove(opening)
+        if opening.failure is None:
+            self._put_back(opening.pin)
+        else:
+            self._drop(opening.pin)
+
+    def _await(self, opening: _Opening, ends_s: float | None) -> None:
+        """Raises ``TimeoutError`` of redis-py at the end; the connection is then for whoever comes next."""
+        try:
+            opening.done.wait(None if ends_s is None else _left(ends_s))
+        finally:
+            with self._room:
+                if not opening.done.is_set():
+                    opening.is_awaited = False
+                    self._abandoned.append(opening)
+        if not opening.is_awaited:
+            raise Unanswered("Timeout connecting to server")
+
+
+def _left(ends_s: float) -> float:
+    left_s = ends_s - time.monotonic()
+    if left_s <= 0:
+        raise Unanswered("Timeout waiting for a connection")
+    return left_s
+
+
+def _packed(command: tuple[str | bytes | int, ...]) -> list[bytes]:
+    """The command as it is sent, in one piece: redis-py's own way takes three times as long, and sends many pieces."""
+    words = [
+        word.encode() if isinstance(word, str) else word if isinstance(word, bytes) else b"%d" % word
+        for word in command
+    ]
+    return [b"*%d\r\n%b" % (len(words), b"".join([b"$%d\r\n%b\r\n" % (len(word), word) for word in words]))]
+
+
+def _is_answer(error: BaseException) -> bool:
+    """Whether the connection is as good as before; not when a primary was made a replica, which is another server."""
+    return isinstance(error, ResponseError) and not isinstance(error, ReadOnlyError)
+
+
+class Asked:
+    """A command that was sent over a pinned connection, which it keeps until it is answered. For one thread."""
+
+    __slots__ = ("_may_be_late", "_pin", "_pinned", "_until_s")
+
+    def __init__(self, pinned: Pinned, pin: Pin, until_s: float, *, may_be_late: bool) -> None:
+        self._pinned = pinned
+        self._pin = pin
+        self._until_s = until_s
+        self._may_be_late = may_be_late
+
+    def answer(self) -> Any:  # noqa: ANN401 - whatever the server answers
+        """Wait for the answer, once; raises as ``Pinned.execute`` does. The time to wait began when it was sent."""
+        pin = self._pin
+        try:
+            pin.bound.ends_s = self._extended() if self._may_be_late else self._until_s
+            answer = pin.connection.read_response()
+        except BaseException as error:
+            self._pinned._fail(pin, error)  # noqa: SLF001 - the two are one
+            raise
+        pin.bound.ends_s = None
+        self._pinned._put_back(pin)  # noqa: SLF001 - as above
+        return answer
+
+    def _extended(self) -> float:
+        """Until when all of the answer has to be there. One that is read late has begun in time, and takes its own."""
+        left_s = self._until_s - time.monotonic()
+        if left_s == math.inf or left_s > self._pin.connection.socket_timeout - _LATE_S:
+            return self._until_s
+        if not self._pin.connection.can_read(max(0.0, left_s)):
+            raise Unanswered("Timeout reading from socket")
+        return time.monotonic() + float(self._pin.connection.socket_timeout)
+
+
+class AsyncPinned:
+    """``Pinned`` for a client of ``redis.asyncio``, in one event loop; at most 16 commands are on their way at once."""
+
+    def __init__(self, pool: Any) -> None:  # noqa: ANN401 - untyped in redis-py
+        self._pool = ref(pool)
+        self._room = asyncio.Semaphore(min(_ASYNC_MOST, pool.max_connections))
+        self._idle: deque[Pin] = deque()
+        self._generation = 0
+
+    async def execute(self, *command: str | bytes | int) -> Any:  # noqa: ANN401 - whatever the server answers
+        """The answer to one command; raises as ``redis.asyncio.Redis.execute_command`` does."""
+        packed = _packed(command)
+        async with self._room:
+            pin = await self._take()
+            connection = pin.connection
+            try:
+                await connection.connect()
+                try:
+                    await connection.send_packed_command(packed, check_health=False)
+                except Unreachable:
+                    await connection.connect()
+                    await connection.send_packed_command(packed, check_health=False)
+                answer = await connection.read_response()
+            except BaseException as error:
+                if _is_answer(error):
+                    await self._put_back(pin)
+                else:  # half an answer may be left on it, also when the task was cancelled
+                    await connection.disconnect(nowait=True)
+                    await self._drop_idle()  # see Pinned
+                raise
+            await self._put_back(pin)
+            return answer
+
+    async def close(self) -> None:
+        """As ``Pinned.close``."""
+        self._generation += 1
+        await self._drop_idle(nowait=False)
+
+    async def _take(self) -> Pin:
+        while self._idle:
+            pin = self._idle.pop()
+            if time.monotonic() - pin.used_s <= TRUSTED_S:
+                return pin
+            with suppress(Unreachable, Unanswered, OSError):
+                if not await _can_read(pin.connection):
+                    return pin
+            await pin.connection.disconnect(nowait=True)
+        pool: Any = self._pool()
+        if pool is None:
+            raise Unreachable("the client of this connection is gone")
+        return Pin(pool.connection_class(**settings_of(pool)), self._generation)
+
+    async def _put_back(self, pin: Pin) -> None:
+        if pin.generation != self._generation:
+            await pin.connection.disconnect(nowait=True)
+            return
+        pin.used_s = time.monotonic()
+        self._idle.append(pin)
+        if self._idle[0].used_s < pin.used_s - KEPT_S:
+            await self._idle.popleft().connection.disconnect(nowait=True)
+
+    async def _drop_idle(self, *, nowait: bool = True) -> None:
+        while self._idle:
+            await self._idle.pop().connection.disconnect(nowait=nowait)
+
+
+_PINNED: Final[WeakKeyDictionary[Any, Pinned]] = WeakKeyDictionary()
+_ASYNC_PINNED: Final[WeakKeyDictionary[Any, AsyncPinned]] = WeakKeyDictionary()
+
+
+def pinned(client: redis.Redis) -> Pinned:
+    """The connections like those of a client's pool, the same for all who ask; what closes the pool closes them.
+
+    No event of redis-py's tells of that, so the pool's ``disconnect``, which ``client.close`` calls, is led over here.
+    """
+    pool: Any = client.connection_pool  # untyped in redis-py
+    found = _PINNED.get(pool)
+    if found is None:
+        found = _PINNED.setdefault(pool, Pinned(pool))
+        kind, that = type(pool), ref(pool)
+
+        def disconnect(*arguments: Any, **options: Any) -> None:  # noqa: ANN401 - as of the pool
+            if (pool := that()) is not None:
+                kind.disconnect(pool, *arguments, **options)
+                _PINNED[pool].close()
+
+        pool.disconnect = disconnect
+    return found
+
+
+def async_pinned(client: redis.asyncio.Redis) -> AsyncPinned:
+    """``pinned`` for a client of ``redis.asyncio``."""
+    pool: Any = client.connection_pool  # untyped in redis-py
+    found = _ASYNC_PINNED.get(pool)
+    if found is None:
+        found = _ASYNC_PINNED[pool] = AsyncPinned(pool)
+        kind, that = type(pool), ref(pool)
+
+        async def disconnect(*arguments: Any, **options: Any) -> None:  # noqa: ANN401 - as of the pool
+            if (pool := that()) is not None:
+                await kind.disconnect(pool, *arguments, **options)
+                await _ASYNC_PINNED[pool].close()
+
+        pool.disconnect = disconnect
+    return found

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from dispatcher.core.event import job_id_for
-from dispatcher.core.leased_event import Leased, Undecodable, Waiting
 from dispatcher.core.limits import Denied, Reason
-from dispatcher.core.outcomes import (
+from dispatcher.core.policy import OnLimit, Policy, limit_reason
+from dispatcher.core.states import (
     DeadLettered,
     Digested,
     Dropped,
     Hushed,
+    Leased,
     Parked,
     Prefiltered,
     Recovered,
@@ -25,8 +26,9 @@ from dispatcher.core.outcomes import (
     Step,
     Told,
     Turned,
+    Undecodable,
+    Waiting,
 )
-from dispatcher.core.policy import OnLimit, Policy, limit_reason
 from dispatcher.core.tally import Suppressed
 from dispatcher.jsonio import encode
 from dispatcher.simulate.arrivals import Arrival

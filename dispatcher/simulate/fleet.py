@@ -11,18 +11,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
-from dispatcher.core.leased_event import Started
 from dispatcher.core.limits import US
-from dispatcher.core.outcomes import Prefiltered, Settlement
 from dispatcher.core.pipeline import Dispatcher
 from dispatcher.core.policy import Policy
 from dispatcher.core.ports import Gate, Observer, Sink
+from dispatcher.core.states import Prefiltered, Settlement, Started
 from dispatcher.server.connection import Client
 from dispatcher.server.keys import Keys
 from dispatcher.simulate.lifetimes import Lifetimes, shortest_us
 from dispatcher.store.admission import Admission, Prefilter
-from dispatcher.store.enqueue import EnqueueCalls, Enqueued, Job
-from dispatcher.store.intake import Intake
+from dispatcher.store.intake import EnqueueCalls, Enqueued, Intake, Job
 from dispatcher.store.leases import Outbox, Taken
 from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.snapshot import Books

@@ -20,7 +20,7 @@ from dispatcher.simulate.figures import Bars
 from dispatcher.simulate.fleet import SEED, Clock, Fleet
 from dispatcher.simulate.refused import Refused
 from dispatcher.simulate.sink import SimulatedSlack
-from dispatcher.store.enqueue import Enqueued, Job
+from dispatcher.store.intake import Enqueued, Job
 
 INSTANT_US: Final = US
 """Arrivals of one second come together, in their order."""

@@ -6,8 +6,8 @@ from collections import Counter
 from typing import Final
 
 from dispatcher.core.limits import US
-from dispatcher.core.outcomes import Absent, ScanResult, Search
 from dispatcher.core.posts import Message, PostResult, RateLimitedBySlack, Receipt
+from dispatcher.core.states import Absent, ScanResult, Search
 from dispatcher.simulate.fleet import Clock
 from dispatcher.stand_in.rates import REALISTIC, WORKSPACE, Buckets
 

@@ -6,10 +6,9 @@ import sys
 import threading
 from typing import TextIO
 
-from dispatcher.core.leased_event import boottime_s
-from dispatcher.core.outcomes import ScanResult, Search, Unreadable
 from dispatcher.core.posts import Message, PostResult, Receipt, Retryable
 from dispatcher.core.rendering import one_line, unescape
+from dispatcher.core.states import ScanResult, Search, Unreadable, boottime_s
 from dispatcher.slack.taxonomy import problem
 
 

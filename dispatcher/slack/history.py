@@ -8,8 +8,8 @@ from hashlib import blake2b
 from typing import Any, Final, TypeAlias
 
 from dispatcher.core.limits import US
-from dispatcher.core.outcomes import MARGIN_US, Absent, Rest, ScanLater, ScanResult, Search, Unreadable
 from dispatcher.core.posts import Ambiguous, Paused, RateLimitedBySlack, Receipt, Rejected, Retryable
+from dispatcher.core.states import MARGIN_US, Absent, Rest, ScanLater, ScanResult, Search, Unreadable
 from dispatcher.slack.replies import date_us, read_api_problem
 from dispatcher.slack.taxonomy import Problem
 from dispatcher.slack.transport import ExchangeFailed

@@ -10,9 +10,9 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, assert_never
 from uuid import UUID
 
-from dispatcher.core.outcomes import ScanLater, ScanResult, Search, Unreadable
 from dispatcher.core.posts import LeftOut, Message, Part, Paused, PostResult, Receipt, Rejected
 from dispatcher.core.rendering import one_line
+from dispatcher.core.states import ScanLater, ScanResult, Search, Unreadable
 from dispatcher.slack.credentials import BotToken, Webhook, checked_url, fingerprint
 from dispatcher.slack.history import Answer, History, event_mark, metadata_of
 from dispatcher.slack.replies import MAX_SAID, date_us, read_api_problem, read_api_reply, read_webhook_reply

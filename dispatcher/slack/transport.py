@@ -35,7 +35,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies_environment, proxy_bypass
 from weakref import WeakSet, finalize
 
-from dispatcher.core.leased_event import boottime_s
+from dispatcher.core.states import boottime_s
 from dispatcher.errors import ConfigError
 
 MAX_REPLY_BYTES: Final = 1024 * 1024

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dispatcher.core.event import Event, is_remembered
-from dispatcher.core.leased_event import Candidate
 from dispatcher.core.limits import (
     DEFAULT_BOUNDS,
     US,
@@ -25,20 +24,21 @@ from dispatcher.core.limits import (
     Limit,
     Scope,
     Verdict,
+    is_once,
+    is_repeat,
 )
-from dispatcher.core.once import is_once, is_repeat
-from dispatcher.core.outcomes import Prefiltered
 from dispatcher.core.policy import SHADOW_PREFIX, Policy
 from dispatcher.core.ports import Admitting, Asking
 from dispatcher.core.quiet import QuietHours
-from dispatcher.core.recovery import is_kept, scope_of_key
+from dispatcher.core.recovery import scope_of_key
+from dispatcher.core.states import Candidate, Prefiltered
 from dispatcher.core.tally import Counting, Suppressed, Telling
 from dispatcher.errors import StaleLimits
 from dispatcher.jsonio import decode, decode_answer, encode
 from dispatcher.limiter.wire import Call, Calls, denied_of, openings_of, verdicts_of, windows_of
 from dispatcher.server.connection import Client, Script
 from dispatcher.server.keys import Keys
-from dispatcher.store.enqueue import shown_of
+from dispatcher.store.intake import shown_of
 from dispatcher.store.script_rows import about_of, once_beside_key, told_of
 from dispatcher.store.tallies import collects_us, samples_of
 
@@ -247,7 +247,7 @@ class Admission:
         requests = [(each.candidate.leased.slot, each.candidate.terms.scopes) for each in asking]
         shadows = [_shadows(each.candidate) for each in asking] if self._has_shadows else []
         call = self._calls.decide(requests, fresh=fresh, ahead=ahead, shadows=shadows)
-        if not call.keys and not any(is_kept(each.candidate.leased.event) for each in asking):
+        if not call.keys and not any(each.candidate.leased.may_be_edited for each in asking):
             return Admitting([Admitted()] * len(asking), [], frozenset())
         keys = self._keys
         limited, older, _, _ = keys.decisions
@@ -408,7 +408,7 @@ class Ends:
         told: dict[str, list[Any]] = {}
         for place, each in enumerate(self._asking, 1):
             leased, terms = each.candidate
-            if not is_kept(leased.event):
+            if not leased.may_be_edited:
                 continue
             about = about_of(leased, terms, shown_of(leased.event, self._shown_chars))
             if about is not None:

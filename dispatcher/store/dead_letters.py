@@ -17,8 +17,7 @@ from dispatcher.core.rendering import has_words
 from dispatcher.errors import InvalidEvent
 from dispatcher.server.connection import Client, JsonScript, translate_outages
 from dispatcher.server.keys import Keys
-from dispatcher.store.enqueue import seal
-from dispatcher.store.envelope import open_envelope
+from dispatcher.store.intake import open_envelope, seal
 from dispatcher.store.rq_keys import QueueKeys
 
 MAX_PAYLOAD: Final = 1024 * 1024

@@ -22,9 +22,9 @@ from dispatcher.server.connection import Client, JsonScript
 from dispatcher.server.keys import Keys
 from dispatcher.store.dead_letters import read_letter
 from dispatcher.store.decisions import latest, read_row
-from dispatcher.store.envelope import open_envelope
 from dispatcher.store.forecast import SCRIPT, Forecast, Waiter
 from dispatcher.store.id_search import NAMED, ids_beginning_with
+from dispatcher.store.intake import open_envelope
 from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.snapshot import Pause, PausedByHand, read_by_hand, read_pause
 from dispatcher.store.versions import content_of

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Any, Final
 
-from dispatcher.core.leased_event import is_digest_message
+from dispatcher.core.states import is_digest_message
 from dispatcher.server.connection import Client, translate_outages
 from dispatcher.server.keys import Keys
 from dispatcher.store.rq_keys import QueueKeys

@@ -1,18 +1,58 @@
-"""Puts events on the lanes, as RQ jobs, and binds a queue to its namespace."""
+"""The intake: events as RQ jobs. Producers seal them and put them on the lanes; workers open them.
+
+Nothing a job names is ever imported or called, and nothing is unpickled: the one function a job may name is a constant.
+The blocking and the asyncio intake differ in how they call, not in what they say (``EnqueueCalls``). redis-py is loaded
+with the first of them, so that ``import dispatcher`` does not load it.
+"""
 
 from __future__ import annotations
 
+import json
+import sys
+import time
+import zlib
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-import redis.asyncio
-
-from dispatcher.core.event import Event
-from dispatcher.server.connection import AsyncScript, Client, Script, translate_refusals
+from dispatcher.core.event import MAX_EVENT_BYTES, Event, encode_event, is_remembered, job_id_for
+from dispatcher.core.units import CATEGORY, Lane
+from dispatcher.errors import ConfigError, InvalidEvent
+from dispatcher.jsonio import NotPlain, decode, encode
 from dispatcher.server.keys import LAYOUT_VERSION, Keys
-from dispatcher.store.enqueue import Arguments, EnqueueCalls, Enqueued, Job, foreign_queue, text_of, wrong_layout
 from dispatcher.store.rq_keys import QueueKeys
 
-__all__ = ["AsyncIntake", "Enqueued", "Intake", "claim_namespace", "wrong_layout"]
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+    from dispatcher.server.connection import Client
+
+Arguments: TypeAlias = list[str | int]
+
+FUNCTION: Final = "dispatcher.jobs.dispatch"
+
+FOLD_MS: Final = 5 * 60 * 1_000
+"""How long a repeat of a notification is recognised: by whoever delivers it again, and by the other one of a pair."""
+
+HEAD: Final = f'["{FUNCTION}", null, ['
+
+TAIL: Final = "], {}]"
+_LANES: Final = {lane: str(place) for place, lane in enumerate(Lane, start=1)}
+_DESCRIBED: Final = 60
+
+SHOWN_CHARS: Final = 80
+"""Characters of a text in the decision record."""
+
+_MOST_LABELS: Final = 512
+
+_MAX_DATA: Final = MAX_EVENT_BYTES + len(HEAD) + len(TAIL)
+
+_MOST_SEARCHED: Final = 1024 * 1024
+"""Bytes of what is no event in which its category is looked for: so much of it is kept."""
+
+_ZLIB: Final = 0x78
+_PICKLE: Final = 0x80
 
 
 class Intake:
@@ -29,6 +69,8 @@ class Intake:
         clock: Callable[[], int] | None = None,
     ) -> None:
         """``within_s`` bounds each call as a whole."""
+        from dispatcher.server.connection import Script
+
         self.calls = EnqueueCalls(keys, queue, max_waiting=max_waiting)
         self._client = client
         self._clock = clock
@@ -44,6 +86,8 @@ class Intake:
         Raises ``ConfigError`` when the namespace has another layout, the queue belongs to another namespace, or the
         server refuses us.
         """
+        from dispatcher.server.connection import translate_refusals
+
         now_us = None if self._clock is None else self._clock()
         with translate_refusals(self._client):
             return self.calls.read(self._script(*self.calls.enqueue(jobs, now_us)))
@@ -52,7 +96,9 @@ class Intake:
 class AsyncIntake:
     """``Intake`` for asyncio."""
 
-    def __init__(self, client: redis.asyncio.Redis, keys: Keys, queue: QueueKeys, *, max_waiting: int) -> None:
+    def __init__(self, client: Redis, keys: Keys, queue: QueueKeys, *, max_waiting: int) -> None:
+        from dispatcher.server.connection import AsyncScript
+
         self.calls = EnqueueCalls(keys, queue, max_waiting=max_waiting)
         self._client = client
         self._script = AsyncScript(client, "enqueue")
@@ -69,6 +115,8 @@ class AsyncIntake:
         return await self._call(self.calls.enqueue(jobs, None, all_or_nothing=True, fold=fold))
 
     async def _call(self, call: tuple[list[str], Arguments]) -> list[Enqueued]:
+        from dispatcher.server.connection import translate_refusals
+
         with translate_refusals(self._client):
             return self.calls.read(await self._script(*call))
 
@@ -78,9 +126,230 @@ def claim_namespace(client: Client, keys: Keys, queue: QueueKeys) -> None:
 
     Raises ``ConfigError`` where the layout is another one or the queue belongs to another namespace.
     """
+    from dispatcher.server.connection import Script
+
     answer = Script(client, "claim")([keys.layout, queue.binding], [LAYOUT_VERSION, keys.namespace])
     layout, bound = map(text_of, answer)
     if layout != LAYOUT_VERSION:
         raise wrong_layout(layout, keys.namespace)
     if bound != keys.namespace:
         raise foreign_queue(bound, keys, queue)
+
+
+class Enqueued(IntEnum):
+    """What became of one event that was handed over."""
+
+    FULL = -1
+    DUPLICATE = 0
+    DONE = 1
+
+
+_RESULTS: Final = {"1": Enqueued.DONE, "0": Enqueued.DUPLICATE, "-": Enqueued.FULL}
+
+
+class Job(NamedTuple):
+    """An event as it goes to the server: the key of its job, and all that enqueue.lua has to know."""
+
+    key: str
+    row: str
+
+
+class EnqueueCalls:
+    """Builds the calls of one namespace and queue."""
+
+    def __init__(self, keys: Keys, queue: QueueKeys, *, max_waiting: int) -> None:
+        self._keys = keys
+        self._queue = queue
+        self._head = [
+            *queue.lanes,
+            queue.queues,
+            keys.events,
+            keys.seen,
+            keys.dead_ids,
+            keys.layout,
+            queue.binding,
+            keys.enqueued,
+        ]
+        self._facts: Arguments = [LAYOUT_VERSION, keys.namespace, max_waiting]
+        self._job_prefix = queue.job("")
+
+    def job(self, job_id: str, event: Event, *, is_generated: bool = False) -> Job:
+        """The event as a job; ``is_generated`` says of its id that nobody has chosen it.
+
+        Raises ``InvalidEvent`` when the event is too large or cannot be written as JSON.
+        """
+        event = event.sent_at(time.time()) if event.delay is not None else event
+        remembered = "0" if is_generated or not is_remembered(event, job_id) else "1"
+        text = event.text[:_DESCRIBED].replace("\n", " ")
+        has_mark = (event.id is None or event.id == job_id) and not (event.is_scheduled or event.is_resolved)
+        mark = f"{event.category} {remembered}{_about(event)}\n{shown_of(event)}" if has_mark else "\n"
+        row = f"{_LANES[event.priority]}{remembered}{mark}\n{event.category}: {text}\n{seal(event)}"
+        return Job(self._job_prefix + job_id, row)
+
+    def enqueue(
+        self, jobs: Sequence[Job], now_us: int | None, *, all_or_nothing: bool = False, fold: str | None = None
+    ) -> tuple[list[str], Arguments]:
+        """Keys and arguments; ``now_us`` replaces the server's clock.
+
+        A call with the ``fold`` of an earlier one is a repeat of it, for ``FOLD_MS``.
+        """
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        keys = [*self._head, self._keys.fold(fold or ""), *[job.key for job in jobs]]
+        given = "" if now_us is None else now_us
+        return keys, [
+            *self._facts,
+            now,
+            given,
+            int(all_or_nothing),
+            "" if fold is None else FOLD_MS,
+            *[job.row for job in jobs],
+        ]
+
+    def read(self, answer: bytes | str | Sequence[bytes | str]) -> list[Enqueued]:
+        """What became of each job.
+
+        Raises ``ConfigError`` when the namespace has another layout, or the queue belongs to another namespace.
+        """
+        if isinstance(answer, bytes | str):
+            return [_RESULTS[result] for result in text_of(answer)]
+        kind, found = map(text_of, answer)
+        if kind == "layout":
+            raise wrong_layout(found, self._keys.namespace)
+        raise foreign_queue(found, self._keys, self._queue)
+
+
+def wrong_layout(found: str, namespace: str) -> ConfigError:
+    """The refusal of a namespace that another version wrote."""
+    return ConfigError(
+        f"namespace {namespace!r} holds key layout {found!r}, this version reads layout {LAYOUT_VERSION!r}: let "
+        "workers of the version that wrote it drain the namespace, or set DISPATCHER_NAMESPACE to a new one"
+    )
+
+
+def foreign_queue(bound: str, keys: Keys, queue: QueueKeys) -> ConfigError:
+    """The refusal of a queue that is bound to another namespace."""
+    return ConfigError(
+        f"queue {queue.queue!r} belongs to namespace {bound!r}, not to {keys.namespace!r}: "
+        "set DISPATCHER_NAMESPACE to it, or DISPATCHER_QUEUE to another queue"
+    )
+
+
+def text_of(answer: bytes | str) -> str:
+    """An answer of the server as text, whatever the client makes of it."""
+    return answer.decode("utf-8", "replace") if isinstance(answer, bytes) else answer
+
+
+def seal(event: Event) -> str:
+    """The ``data`` of a job: function, instance, arguments and keywords in RQ's JSON form."""
+    return f"{HEAD}{encode_event(event)}{TAIL}"
+
+
+def shown_of(event: Event, chars: int = SHOWN_CHARS) -> str:
+    """The text, labels and, unless it is normal, priority of an event as the decision record keeps them.
+
+    It is JSON without brackets.
+
+    Of the text ``chars`` characters at most, 0 or ``SHOWN_CHARS``. Long labels are left out.
+    """
+    text = " ".join((event.text or _words_of(event))[: 4 * chars].split()) if chars else ""
+    labels = dict(event.labels)
+    if sum(len(name) + len(value) for name, value in labels.items()) > _MOST_LABELS:
+        labels = {}
+    priority = () if event.priority is Lane.NORMAL else (event.priority.value,)
+    parts = [text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 1] + "…", labels, *priority]
+    return encode(parts).decode()[1:-1]
+
+
+def _about(event: Event) -> str:
+    """What the event is about, for the pre-check of repeats: what the name of its scope ends with."""
+    key = event.once_key or event.dedup_key
+    if key is None:
+        return ""
+    from dispatcher.core.once import BY_KEY, digest_of  # few events name a key
+
+    return f"#{digest_of(event.category, BY_KEY, key)}"
+
+
+def _words_of(event: Event) -> str:
+    from dispatcher.core.rendering import text_of as words_of  # few events have blocks alone
+
+    return words_of(event)
+
+
+def open_envelope(job_id: str, data: bytes) -> Event:
+    """The event in a job's ``data``, compressed or not; raises ``InvalidEvent`` saying what is wrong with it."""
+    try:
+        call = decode(data)
+    except NotPlain:
+        call = _decode(_plain(data))
+    if len(data) > _MAX_DATA:
+        raise InvalidEvent(f"event is larger than {MAX_EVENT_BYTES} bytes")
+    if not isinstance(call, list) or len(call) != len(("function", "instance", "arguments", "keywords")):
+        raise InvalidEvent("job data is not RQ's list of function, instance, arguments and keywords")
+    function, instance, arguments, keywords = call
+    if function != FUNCTION:
+        raise InvalidEvent(f"job names the function {str(function)[:100]!r}; this worker runs only {FUNCTION}")
+    if instance is not None or not isinstance(arguments, list) or len(arguments) != 1 or keywords:
+        raise InvalidEvent("job carries other arguments than one event")
+    event = Event.from_payload(arguments[0])
+    if event.id is not None and job_id_for(event.id) != job_id:
+        raise InvalidEvent(
+            f"id is {event.id!r}, but the job's id is {job_id!r}; pass job_id={job_id_for(event.id)!r} to enqueue"
+        )
+    return event
+
+
+def names_us(data: bytes) -> bool:
+    """Whether a job names our function, whatever arguments it has for it."""
+    begin = data[: len(HEAD)]
+    if begin[:1] and begin[0] == _ZLIB:
+        try:
+            begin = zlib.decompressobj().decompress(data, len(HEAD))
+        except zlib.error:
+            return False
+    return begin.startswith(f'["{FUNCTION}",'.encode())
+
+
+def shown_category(payload: bytes) -> str | None:
+    """The category of what is no valid event: where an event has it, or where a call by keywords would have it."""
+    try:
+        call = json.loads(_plain(payload, _MOST_SEARCHED))
+    except (ValueError, RecursionError, InvalidEvent):
+        return None
+    match call:
+        case (
+            {"category": str(category)}
+            | [_, _, [{"category": str(category)}, *_], _]
+            | [_, _, _, {"category": str(category)}]
+        ):
+            return category if CATEGORY.fullmatch(category) else None
+        case _:
+            return None
+
+
+def _plain(data: bytes, most: int = _MAX_DATA) -> bytes:
+    """The data, inflated if it is compressed; raises ``InvalidEvent``, also where it is larger than ``most``."""
+    if data[:1] and data[0] == _ZLIB:
+        inflater = zlib.decompressobj()
+        try:
+            data = inflater.decompress(data, most + 1)
+        except zlib.error as error:
+            raise InvalidEvent("job data begins like zlib's, but cannot be decompressed; expected JSON") from error
+    if len(data) > most:
+        raise InvalidEvent(f"event is larger than {MAX_EVENT_BYTES} bytes")
+    return data
+
+
+def _decode(data: bytes) -> object:
+    if data[:1] and data[0] == _PICKLE:
+        raise InvalidEvent("job data is pickled, expected JSON (pass serializer=JSONSerializer to the queue)")
+    try:
+        return json.loads(data)
+    except UnicodeDecodeError as error:  # a ValueError; its words depend on the encoding that JSON's rules guess
+        raise InvalidEvent("job data is not UTF-8, expected JSON") from error
+    except json.JSONDecodeError as error:
+        raise InvalidEvent(f"job data is not JSON at character {error.pos + 1}: {error.msg}") from error
+    except RecursionError as error:
+        raise InvalidEvent("job data is nested too deeply") from error
+    except ValueError as error:
+        raise InvalidEvent(f"job data holds a number of more than {sys.get_int_max_str_digits()} digits") from error

@@ -2,44 +2,51 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple
+from queue import SimpleQueue
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from dispatcher.core.leased_event import Candidate, Leased, Posted, Started, Undecodable, Waiting
 from dispatcher.core.limits import DEFAULT_BOUNDS, US, Bounds, Opening, Reason
-from dispatcher.core.outcomes import (
+from dispatcher.core.policy import limit_reason
+from dispatcher.core.ports import Unreported
+from dispatcher.core.silences import NOTHING_SILENCED, Silences, read_silences
+from dispatcher.core.states import (
     GRACE_US,
     Awaited,
+    Candidate,
     Deferral,
     Finding,
+    Leased,
     Lost,
     Over,
+    Posted,
     Prefiltered,
     Recovered,
     Recovery,
     Repeat,
     Settled,
     Settlement,
+    Started,
     Turn,
     Turned,
+    Undecodable,
     Uneditable,
     Unposted,
+    Waiting,
 )
-from dispatcher.core.policy import limit_reason
-from dispatcher.core.ports import Unreported
-from dispatcher.core.silences import NOTHING_SILENCED, Silences, read_silences
 from dispatcher.errors import GateUnavailable, StaleLimits
 from dispatcher.jsonio import decode_answer
 from dispatcher.server.connection import Client, JsonScript
 from dispatcher.server.keys import Keys
 from dispatcher.server.scripts import script_keys
 from dispatcher.store.admission import Prefilter, PrefilterCall
-from dispatcher.store.envelope import read, read_new
-from dispatcher.store.reader import Reader
 from dispatcher.store.rq_keys import QueueKeys
-from dispatcher.store.script_rows import Table, deferral_row, recovery_row, settlement_row
+from dispatcher.store.script_rows import Table, deferral_row, read, read_new, recovery_row, settlement_row
+
+T = TypeVar("T")
 
 THREADS_US: Final = 24 * 3_600 * US
 """How long a thread is kept after its last message, unless ids are remembered longer."""
@@ -363,6 +370,37 @@ def _turned(row: dict[str, str]) -> Turned:
     if "began" in row:
         return Turned(row["began"], began=True, code=row["code"], detail=row["detail"])
     return Turned(row["ended"], began=False)
+
+
+class Reader(Generic[T]):
+    """A thread that receives and reads a batch, while the one that asked for it waits for the server anyway."""
+
+    def __init__(self) -> None:
+        self._asked: SimpleQueue[Callable[[], T]] = SimpleQueue()
+        self._brought: SimpleQueue[T | BaseException] = SimpleQueue()
+        threading.Thread(target=self._run, daemon=True, name="reader").start()
+
+    def ask(self, receive: Callable[[], T]) -> None:
+        """Let it receive a batch; to be followed by ``result``."""
+        self._asked.put(receive)
+
+    def result(self) -> T:
+        """The batch, or what receiving it raised."""
+        brought = self._brought.get()
+        if isinstance(brought, BaseException):
+            raise brought
+        return brought
+
+    def has_result(self) -> bool:
+        """Whether ``result`` would not wait."""
+        return not self._brought.empty()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self._brought.put(self._asked.get()())
+            except BaseException as error:  # noqa: BLE001 - raised where the batch is asked for
+                self._brought.put(error)
 
 
 class Undecided(NamedTuple):

@@ -10,20 +10,18 @@ from typing import Any, Final
 
 from dispatcher.core.event import Event, is_remembered
 from dispatcher.core.explain import Explanation, State
-from dispatcher.core.leased_event import Leased, is_digest_message
 from dispatcher.core.limits import Reason
-from dispatcher.core.outcomes import Dropped, Settlement
 from dispatcher.core.policy import Policy
 from dispatcher.core.rendering import has_words
+from dispatcher.core.states import Dropped, Leased, Settlement, is_digest_message
 from dispatcher.server.connection import Client, JsonScript, translate_outages
 from dispatcher.server.keys import Keys
 from dispatcher.server.scripts import script_keys
 from dispatcher.store.counts import Counts
-from dispatcher.store.enqueue import shown_of
-from dispatcher.store.envelope import read
 from dispatcher.store.explanations import Explanations, Found
+from dispatcher.store.intake import shown_of
 from dispatcher.store.rq_keys import QueueKeys
-from dispatcher.store.script_rows import why_of
+from dispatcher.store.script_rows import read, why_of
 
 PAGE: Final = 64
 """Events that are read or cancelled in one step: each may hold 256 KiB."""

@@ -18,7 +18,7 @@ from redis.exceptions import OutOfMemoryError
 from dispatcher.core.limits import Lane
 from dispatcher.server.connection import Client, JsonScript, translate_outages
 from dispatcher.server.keys import Keys
-from dispatcher.store.envelope import names_us
+from dispatcher.store.intake import names_us
 from dispatcher.store.rq_keys import QueueKeys
 
 EVERY: Final = timedelta(seconds=60)

@@ -1,23 +1,28 @@
-"""What the outbox's scripts are told about events: rows of JSON, and the keys that the rows point to."""
+"""What passes between a worker and its scripts about events: the rows that a call tells, the records that a take gets.
+
+Rows are JSON, and point to the keys of the call. A record is the header that the scripts keep, and the job's payload.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import lru_cache
 from typing import Any, Final, assert_never
 
 from dispatcher.core.event import Event, is_remembered
-from dispatcher.core.leased_event import Leased, Terms, Undecodable
-from dispatcher.core.limits import NO_CATEGORY, US, Denied, Kind, Limit, Reason, Scope, all_scopes
-from dispatcher.core.once import is_once
-from dispatcher.core.outcomes import (
+from dispatcher.core.limits import NO_CATEGORY, US, Denied, Kind, Limit, Reason, Scope, all_scopes, is_once
+from dispatcher.core.policy import GUARANTEE_PREFIX, limit_reason
+from dispatcher.core.recovery import scope_of_key, subject_of, tally_id
+from dispatcher.core.rendering import cut
+from dispatcher.core.states import (
     DeadLettered,
     Deferral,
     Digested,
     Dropped,
     Hushed,
+    Leased,
     Outcome,
     Parked,
     Place,
@@ -27,16 +32,24 @@ from dispatcher.core.outcomes import (
     Settlement,
     Silenced,
     Step,
+    Terms,
     Told,
+    Undecodable,
+    is_digest_message,
 )
-from dispatcher.core.policy import GUARANTEE_PREFIX, limit_reason
-from dispatcher.core.recovery import scope_of_key, subject_of, tally_id
-from dispatcher.core.rendering import cut
 from dispatcher.core.tally import Counting, Telling, repeats_of
-from dispatcher.jsonio import encode
+from dispatcher.errors import InvalidEvent
+from dispatcher.jsonio import decode_answer, encode
 from dispatcher.server.keys import Keys
-from dispatcher.store.enqueue import shown_of
-from dispatcher.store.tallies import DIGEST_CATEGORY, collects_us, sample_of
+from dispatcher.store.intake import open_envelope, shown_category, shown_of
+from dispatcher.store.tallies import (
+    DIGEST_CATEGORY,
+    collects_us,
+    gone_of,
+    read_digest_message,
+    sample_of,
+    unconfirmed_of,
+)
 
 CHANNEL_ID: Final = re.compile(r"[CDG][A-Z0-9]{5,}")
 """The form of Slack's own ids of channels."""
@@ -46,6 +59,9 @@ MAX_KEPT_TEXT: Final = 3_900
 
 HOLDING_US: Final = 60 * US
 """Shorter windows do not count held slots: in a scope with only such windows a slot stays charged as it was."""
+
+_FRESH: Final = 2
+"""What the header of an event that was never taken before holds: seq and seen."""
 
 
 class Table:
@@ -520,3 +536,77 @@ def told_of(scope: Scope, known: tuple[str, Limit] | None = None) -> list[str]:
 def _text(outcome: str, reason: Reason, category: str | None, denied: Denied | None, said: dict[str, Any]) -> str:
     refusal = None if denied is None else [denied.scope, str(denied.limit), denied.retry_after_us]
     return encode([outcome, category, reason.value, refusal, said]).decode()
+
+
+def read_new(job_id: str, payload: bytes, seq: int, seen_us: int) -> Leased | Undecodable:
+    """A payload that is seen for the first time as a value, as ``read`` would."""
+    return _guarded(job_id, payload, {"seq": seq, "seen": seen_us})
+
+
+def read(job_id: str, record: bytes) -> Leased | Undecodable:
+    """A record of ``take`` as a value: the event under lease, or why it is undecodable. Raises nothing.
+
+    A defect of ours that one payload brings to light must not stop the events beside it.
+    """
+    text, _, payload = record.partition(b"\n")
+    try:
+        header = decode_answer(text)
+    except ValueError:
+        header = {"malformed": True}
+    return _guarded(job_id, payload, header)
+
+
+def _guarded(job_id: str, payload: bytes, header: dict[str, Any]) -> Leased | Undecodable:
+    try:
+        subject = _read_one(job_id, payload, header)
+    except Exception as error:  # noqa: BLE001 - see read; the payload is kept with the words
+        subject = Undecodable(job_id, Reason.INVALID, f"cannot be read: {type(error).__name__}: {str(error)[:200]}")
+    return subject if isinstance(subject, Leased) else replace(subject, category=shown_category(payload))
+
+
+def _read_one(job_id: str, payload: bytes, header: dict[str, Any]) -> Leased | Undecodable:
+    if is_digest_message(job_id):
+        return read_digest_message(job_id, header, payload)
+    if "malformed" in header:
+        return Undecodable(job_id, Reason.INVALID, "its stored header cannot be read; the dead letter keeps it")
+    return _read(job_id, payload, header)
+
+
+def _read(job_id: str, payload: bytes, header: dict[str, Any]) -> Leased | Undecodable:
+    if not payload:
+        detail = "the job's time to live ended before it was taken; no payload is left"
+        return Undecodable(job_id, Reason.EXPIRED, detail, header.get("replays", 0))
+    try:
+        event = open_envelope(job_id, payload)
+    except InvalidEvent as error:
+        return Undecodable(job_id, Reason.INVALID, str(error), header.get("replays", 0))
+    seq, seen_us = int(header["seq"]), int(header["seen"])
+    if len(header) == _FRESH:
+        return Leased(job_id, event, seq, seen_us)
+    return Leased(
+        id=job_id,
+        event=event,
+        seq=seq,
+        seen_us=seen_us,
+        attempt=header.get("attempt", 0),
+        unknown=header.get("unknown", 0),
+        held=header.get("held", False),
+        channel=header.get("channel"),
+        takes=header.get("takes", 1),
+        replays=header.get("replays", 0),
+        deaths=header.get("deaths", 0),
+        line=header.get("line"),
+        unconfirmed=unconfirmed_of(header),
+        resent=header.get("resent", 0),
+        shadowed=tuple(header.get("shadow", ())),
+        buffered="buffered" in header,
+        posts=header.get("posts", 0),
+        why=_why(header.get("why")),
+        code=header.get("code"),
+        counted=header.get("counted"),
+        gone=gone_of(header),
+    )
+
+
+def _why(row: Any) -> tuple[str, str | None] | None:  # noqa: ANN401 - a field of the header
+    return (row[0], row[1]) if row else None

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from dispatcher.core.event import Event
-from dispatcher.core.leased_event import Gone, Leased, Trouble, Unconfirmed
 from dispatcher.core.rendering import one_line
 from dispatcher.core.silences import SILENCE_PREFIX, Ended
+from dispatcher.core.states import Gone, Leased, Trouble, Unconfirmed
 from dispatcher.core.tally import MOST_SAMPLES, SAMPLE_CHARS, Counting, Tally, Telling
 from dispatcher.jsonio import decode, decode_answer
 

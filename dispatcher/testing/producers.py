@@ -15,9 +15,7 @@ from dispatcher.errors import GateUnavailable
 from dispatcher.producer.blocking import Producer
 from dispatcher.producer.concurrent import AsyncProducer
 from dispatcher.server.keys import Keys
-from dispatcher.store.enqueue import EnqueueCalls, Enqueued, Job
-from dispatcher.store.envelope import open_envelope
-from dispatcher.store.intake import AsyncIntake, Intake
+from dispatcher.store.intake import AsyncIntake, EnqueueCalls, Enqueued, Intake, Job, open_envelope
 from dispatcher.store.rq_keys import QueueKeys
 
 _MAX_WAITING = 1_000_000

@@ -16,9 +16,8 @@ from starlette.responses import JSONResponse, Response
 from dispatcher.core.event import MAX_LABELS, TRACEPARENT, Event, job_id_for, new_event_id
 from dispatcher.core.strict_json import read_json
 from dispatcher.errors import ConfigError, EventTooLarge, GateUnavailable, InvalidEvent
-from dispatcher.producer.chunks import CHUNK, CHUNK_BYTES
-from dispatcher.store.enqueue import Enqueued, Job
-from dispatcher.store.intake import AsyncIntake
+from dispatcher.producer.blocking import CHUNK, CHUNK_BYTES
+from dispatcher.store.intake import AsyncIntake, Enqueued, Job
 from dispatcher.web import cloudevents
 from dispatcher.web.auth import caller_of
 from dispatcher.web.problems import FULL_RETRY_S, Problem, unavailable, unavailable_by

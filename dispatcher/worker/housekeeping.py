@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 from dispatcher.core.limits import US, Bounds
-from dispatcher.core.outcomes import Prefiltered
 from dispatcher.core.silences import Silence, Silences
+from dispatcher.core.states import Prefiltered
 from dispatcher.store.dead_letters import DeadLetters
 from dispatcher.store.removals import Removals
 from dispatcher.store.rq_recovery import Sweep
@@ -26,7 +26,8 @@ class Housekeeping:
         self._removals = removals
         self._dead_letters = dead_letters
         self._log = log
-        self._silences: Mapping[str, Silence] = {}
+        self.silences: Mapping[str, Silence] = {}
+        """Those that were in force the last time that they were told of."""
 
     def keep_up(self, bounds: Bounds) -> None:
         """If it is time, put back abandoned jobs and look for removed ones; trim the dead letters. Tell of all this."""
@@ -40,16 +41,14 @@ class Housekeeping:
 
     def tell_silences(self, silences: Silences, now_us: int) -> None:
         """One line for each silence that is in force now and was not the last time, or the other way round."""
-        if not (silences.each or self._silences):
-            return
-        before, self._silences = self._silences, {each.id: each for each in silences.in_force(now_us)}
-        for id_, each in self._silences.items():
+        before, self.silences = self.silences, {each.id: each for each in silences.in_force(now_us)}
+        for id_, each in self.silences.items():
             if before.get(id_) != each:
                 until, matchers = each.until_us / US, str(each.matchers)
                 self._log.say(
                     "silence.began", silence=id_, matchers=matchers, until=until, who=each.who, detail=each.why
                 )
-        for id_ in sorted(before.keys() - self._silences.keys()):
+        for id_ in sorted(before.keys() - self.silences.keys()):
             self._log.say("silence.ended", silence=id_)
 
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Protocol, TypeAlias
 
-from dispatcher.core.leased_event import Started, boottime_s
-from dispatcher.core.outcomes import HistoryScan, ScanLater, ScanResult, Settlement
 from dispatcher.core.pipeline import Dispatcher
 from dispatcher.core.posts import Ambiguous, PostResult
+from dispatcher.core.states import HistoryScan, ScanLater, ScanResult, Settlement, Started, boottime_s
 
 Task: TypeAlias = Started | HistoryScan
 """What a thread does at Slack: make one post, or search a history for several."""
@@ -169,8 +168,13 @@ class FleetLimits(Protocol):
         """The core with these limits."""
         ...
 
-    def follow(self, version: str | None) -> None:
-        """Switch to the version in force. ``version`` was seen in force; if this worker follows it, nothing changes.
+    @property
+    def version(self) -> str:
+        """The name of their version."""
+        ...
+
+    def follow(self) -> None:
+        """Switch to the version in force, which is another one than ``version``.
 
         Raises ``GateUnavailable``, and ``ConfigError`` if this program cannot read those limits.
         """

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import math
 import os
+import select
 import signal
+import time
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import Final
+from typing import Any, Final, cast
 
+from redis.exceptions import OutOfMemoryError
 from rq.worker import WorkerStatus
 
-from dispatcher.core.leased_event import Leased, Undecodable, boottime_s
 from dispatcher.core.limits import US
-from dispatcher.core.outcomes import Settlement
 from dispatcher.core.ports import Overtaken
+from dispatcher.core.states import Leased, Settlement, Undecodable, boottime_s
 from dispatcher.errors import ConfigError, GateUnavailable
-from dispatcher.server.connection import ANSWER_TIMEOUT_S, Client, shorten_timeout
+from dispatcher.server.connection import ANSWER_TIMEOUT_S, Client, shorten_timeout, translate_outages
 from dispatcher.store.leases import AHEAD, Outbox, Taken
 from dispatcher.store.snapshot import Books
-from dispatcher.worker.doorbell import Doorbell
 from dispatcher.worker.housekeeping import Housekeeping, WorkerLog
 from dispatcher.worker.post_pool import CurrentExecutor, FleetLimits, PostPool
 from dispatcher.worker.rq_presence import RqPresence
@@ -37,6 +38,13 @@ _RECONNECT_FROM_S: Final = 0.05
 _RECONNECT_TO_S: Final = 1.0  # others take over 2 s after the server is back
 _BURST_LOOK_S: Final = 0.05
 _LAST_ANSWER_S: Final = 0.5  # how long to wait for a server that did not answer before, when no time is left
+
+FULL_S: Final = 1.0
+"""How long to sleep without a look at the lanes after a full server has refused it."""
+
+FIRST_PAUSE_S: Final = 0.01
+LONGEST_PAUSE_S: Final = 1.0
+"""How long a worker does not listen to the lanes after it came too late: at first, and at most."""
 
 
 class Worker:
@@ -108,7 +116,6 @@ class Worker:
         """Settle the posts that ended, and wait for the next batch; None when the work must end."""
         while not self._is_stopping:
             try:
-                self._presence.enter()
                 self._settle_posts()
                 self._beat()
                 self._reread_limits()
@@ -136,7 +143,7 @@ class Worker:
                     dispatcher.dispatch(batch, taken.now_us, free, taken.silences, begin=self._post_pool.start)
                 except Overtaken as error:
                     batch = error.undecided
-                    self._limits.follow(error.version)
+                    self._limits.follow()
                 else:
                     return
         except GateUnavailable as error:
@@ -167,7 +174,7 @@ class Worker:
         signal.signal(signal.SIGINT, self.request_stop)
         signal.signal(signal.SIGTERM, self.request_stop)
         signal.signal(signal.SIGHUP, self._hear_hangup)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # see worker.child
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # see worker.child_process
 
     def request_stop(self, signum: int, frame: FrameType | None) -> None:
         """First signal: finish the posts in flight, give the rest back. Second signal: stop at once; leases end.
@@ -200,6 +207,7 @@ class Worker:
         """Tell RQ and the other workers that this one lives; does so every third of a lease."""
         if self._clock() < self._beat_due:
             return
+        self._presence.enter()
         self._outbox.renew()
         self._presence.senders = (self._senders, self._senders - self._post_pool.free)
         self._presence.renew()
@@ -219,8 +227,10 @@ class Worker:
                 self._outbox.prefetch(taken, self._batch, self._post_pool.free)
         finally:
             self._tell_ended(taken)
-        self._limits.follow(taken.version)
-        self._housekeeping.tell_silences(taken.silences, taken.now_us)
+        if taken.version != self._limits.version:
+            self._limits.follow()
+        if taken.silences.each or self._housekeeping.silences:
+            self._housekeeping.tell_silences(taken.silences, taken.now_us)
         return taken
 
     def _tell_ended(self, taken: Taken) -> None:
@@ -328,4 +338,118 @@ class Worker:
             self._lost = None
             away_s = round(self._clock() - lost_at, 3)
             self._log.say("redis.found", away_s=away_s, given_back=returned)
+            return
+
+
+class Doorbell:
+    """Sleeps without polling, and wakes the loop: all that may ring is awaited at once.
+
+    There is one blocking command for each lane and one for the wake list. ``BLMOVE lane lane LEFT LEFT`` is answered as
+    soon as the lane holds a job and changes nothing; ``BLPOP`` on the wake list takes a token that a script leaves for
+    one sleeper when an earlier instant was set. A pipe lets this process wake itself.
+
+    One job wakes every worker that listens to its lane, and one of them gets it. So a worker that came too late listens
+    to the lanes again only after a pause, which doubles each time: a job then wakes few of many idle workers. A worker
+    that gets something listens again at once.
+
+    Not thread-safe but for ``ring``, which also signal handlers may call.
+    """
+
+    def __init__(
+        self, client: Client, lanes: Sequence[str], wake: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._pool = client.connection_pool
+        self._clock = clock
+        self._commands: list[tuple[Any, ...]] = [("BLMOVE", lane, lane, "LEFT", "LEFT", 0) for lane in lanes]
+        self._commands.append(("BLPOP", wake, 0))
+        self._lanes = len(lanes)
+        self._connections: dict[int, Any] = {}
+        self._armed: set[int] = set()
+        self._full_until = 0.0
+        self._pause_until = 0.0
+        self._pause_s = FIRST_PAUSE_S
+        self._woken_by_lane = False
+        self._inner, self._outer = os.pipe()
+        os.set_blocking(self._inner, False)
+        os.set_blocking(self._outer, False)
+
+    def ring(self) -> None:
+        """Wake the loop of this process; rings before it sleeps are not lost."""
+        try:
+            os.write(self._outer, b"!")
+        except BlockingIOError:
+            return  # the pipe is full of rings already
+
+    def after_take(self, *, has_brought: bool) -> None:
+        """Tell whether the take after a sleep brought anything. If a lane rang for nothing, a pause begins."""
+        if has_brought:
+            self._pause_s, self._pause_until = FIRST_PAUSE_S, 0.0
+        elif self._woken_by_lane:
+            self._pause_until = self._clock() + self._pause_s
+            self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+        self._woken_by_lane = False
+
+    def sleep(self, seconds: float, *, lanes: bool = True, wake: bool = True, server: bool = True) -> bool:
+        """Return after ``seconds``, or as soon as something rings; whether the server rang.
+
+        ``lanes=False`` sleeps through new jobs (suspended), ``wake=False`` leaves the tokens to others (it could post
+        nothing), ``server=False`` listens to this process alone. Raises ``GateUnavailable`` when the server goes away.
+        """
+        now = self._clock()
+        if self._full_until > now:
+            lanes, seconds = False, min(seconds, self._full_until - now)
+        pause_s = self._pause_until - now
+        if server and lanes and pause_s > 0:
+            rang = self._listen(min(pause_s, seconds), lanes=False, wake=wake)
+            if rang or seconds <= pause_s:
+                return bool(rang - {self._inner})
+            seconds -= pause_s
+        return bool(self._listen(seconds, lanes=lanes, wake=wake, server=server) - {self._inner})
+
+    def _listen(self, seconds: float, *, lanes: bool, wake: bool, server: bool = True) -> set[int]:
+        """Which descriptors rang within ``seconds``."""
+        waiting: dict[int, int] = {}
+        if server:
+            with translate_outages():
+                for index in range(len(self._commands)):
+                    if (lanes if index < self._lanes else wake) or index in self._armed:
+                        waiting[self._arm(index)] = index
+        ready, _, _ = select.select([self._inner, *waiting], [], [], max(0.0, seconds))
+        for descriptor in ready:
+            if descriptor == self._inner:
+                self._drain()
+            else:
+                self._hear(waiting[descriptor])
+        return set(ready)
+
+    def close(self) -> None:
+        """Drop the blocking connections; the next sleep opens them again. The pool counts each of them once."""
+        for connection in self._connections.values():
+            connection.disconnect()
+        self._armed.clear()
+
+    def _arm(self, index: int) -> int:
+        connection = self._connections.get(index)
+        if connection is None:
+            connection = self._connections[index] = cast("Any", self._pool.make_connection())
+        if index not in self._armed:
+            connection.connect()
+            connection.send_command(*self._commands[index])
+            self._armed.add(index)
+        return int(connection._sock.fileno())  # noqa: SLF001 - redis-py has no public way to wait for several
+
+    def _hear(self, index: int) -> None:
+        self._armed.discard(index)
+        self._woken_by_lane = self._woken_by_lane or index < self._lanes
+        with translate_outages():
+            try:
+                self._connections[index].read_response()
+            except OutOfMemoryError:  # BLMOVE might need memory; nobody can enqueue meanwhile
+                self._full_until = self._clock() + FULL_S
+
+    def _drain(self) -> None:
+        try:
+            while os.read(self._inner, 4096):
+                pass
+        except BlockingIOError:
             return

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 
 from dispatcher.core.limits import Reason
-from dispatcher.core.outcomes import DeadLettered
+from dispatcher.core.states import DeadLettered
 from dispatcher.producer.blocking import Producer
 from tests.browser.conftest import LIMITS, OLGA, Open
 from tests.browser.situation import situation

@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 from dispatcher.core.limits import US
-from dispatcher.core.outcomes import Sent
+from dispatcher.core.states import Sent
 from dispatcher.core.transitions import MAX_ATTEMPTS
 from dispatcher.stand_in import Outage, Setup
 from tests.support.models import most_in_any_window

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from dispatcher.core.limits import US
-from dispatcher.core.outcomes import DeadLettered, Sent
+from dispatcher.core.states import DeadLettered, Sent
 from dispatcher.core.transitions import MAX_ATTEMPTS
 from dispatcher.slack.taxonomy import Meaning, row_for
 from dispatcher.stand_in import FaultReply, Hang, Page, RateLimited, Reset, SlackError, Text

@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 import pytest
 
 from dispatcher.core.limits import US
-from dispatcher.core.outcomes import Absent, ScanLater, ScanResult, Search, Unreadable
 from dispatcher.core.posts import (
     Ambiguous,
     Message,
@@ -23,6 +22,7 @@ from dispatcher.core.posts import (
     Rejected,
     Retryable,
 )
+from dispatcher.core.states import Absent, ScanLater, ScanResult, Search, Unreadable
 from tests.support.doubles import Desk
 from tests.support.quiet_stage import QuietStage
 from tests.support.servers import Database

@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from dispatcher.core.limits import US
-from dispatcher.core.outcomes import GRACE_US, Sent
+from dispatcher.core.states import GRACE_US, Sent
 from dispatcher.slack.credentials import BotToken
 from dispatcher.slack.sink import SlackSink
 from dispatcher.slack.taxonomy import TABLE, Meaning, Row, row_for

@@ -11,10 +11,9 @@ import pytest
 
 from dispatcher.app.building import build_outbox
 from dispatcher.app.servers import keys_of
-from dispatcher.core.leased_event import Candidate, Leased, Started, Waiting
 from dispatcher.core.limits import US, Reason
-from dispatcher.core.outcomes import Parked
 from dispatcher.core.pipeline import Dispatcher
+from dispatcher.core.states import Candidate, Leased, Parked, Started, Waiting
 from dispatcher.producer.blocking import Producer
 from dispatcher.settings.environment import Settings
 from tests.support.servers import Database

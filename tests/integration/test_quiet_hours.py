@@ -8,8 +8,8 @@ import pytest
 
 from dispatcher.core.digests import clock_of
 from dispatcher.core.limits import US, Lane, Reason
-from dispatcher.core.outcomes import Hushed
 from dispatcher.core.posts import Rejected, Retryable
+from dispatcher.core.states import Hushed
 from dispatcher.logs.event_log import facts_of
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.decisions import Decisions

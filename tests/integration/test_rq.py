@@ -28,7 +28,7 @@ from dispatcher.server.keys import Keys
 from dispatcher.settings.limits_file import read_limits
 from dispatcher.stand_in import StandIn
 from dispatcher.store.dead_letters import DeadLetters, Filter
-from dispatcher.store.envelope import open_envelope
+from dispatcher.store.intake import open_envelope
 from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.rq_recovery import Sweep
 from dispatcher.store.snapshot import Books

@@ -13,9 +13,9 @@ from dispatcher.core.event import new_event_id
 from dispatcher.core.limits import US, Limit, Reason
 from dispatcher.core.matchers import parse_matchers
 from dispatcher.core.once import Once
-from dispatcher.core.outcomes import Absent, DeadLettered, Dropped, ScanResult
 from dispatcher.core.policy import CategoryRule, OnLimit
 from dispatcher.core.posts import Receipt, Rejected, Retryable
+from dispatcher.core.states import Absent, DeadLettered, Dropped, ScanResult
 from dispatcher.logs.event_log import build_event_log
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.decisions import Decisions

@@ -111,8 +111,12 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
         *_in("integration", "shadow_limits"),
         *_STORE,
     ),
-    "dispatcher/core/pipeline.py": (*_in("integration", "store/decisions limits_change delivery_table"), *_STORE),
-    "dispatcher/core/outcomes.py": (*_in("integration", "store/decisions delivery_table"), *_STORE),
+    "dispatcher/core/pipeline.py": (
+        *_in("integration", "store/decisions limits_change delivery_table"),
+        *_STORE,
+        *_in("integration", "worker/recoveries"),
+    ),
+    "dispatcher/core/states.py": (*_in("integration", "store/decisions delivery_table"), *_STORE),
     "dispatcher/core/quiet.py": (
         *_in("unit", "settings/quiet"),
         *_in("property", "quiet_model"),
@@ -124,12 +128,14 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     "dispatcher/core/silence_reports.py": _in("integration", "silences"),
     "dispatcher/core/tally.py": (*_in("integration", "store/digest store/notice"), *_STORE),
     "dispatcher/producer/shards.py": _in("unit", "producer/shards"),
-    "dispatcher/store/envelope.py": (
-        *_in("unit", "store/envelope"),
-        *_in("integration", "store/intake store/endurance"),
+    "dispatcher/store/intake.py": (
+        *_in("unit", "store/intake"),
+        *_in("integration", "store/intake producer/contract producer/producer producer/async_producer store/endurance"),
     ),
-    "dispatcher/store/enqueue.py": _in(
-        "integration", "store/intake producer/contract producer/producer producer/async_producer"
+    "dispatcher/store/script_rows.py": (
+        *_in("unit", "store/intake"),
+        *_STORE,
+        *_in("integration", "cli/pause cli/status"),
     ),
     "dispatcher/store/explanations.py": (
         *_in("unit", "core/explain"),

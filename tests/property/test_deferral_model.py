@@ -11,10 +11,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from dispatcher.core.event import Event
-from dispatcher.core.leased_event import Started
 from dispatcher.core.limits import US, Denied, Lane
-from dispatcher.core.outcomes import DeadLettered, Dropped, Sent
 from dispatcher.core.posts import Ambiguous, PostResult, RateLimitedBySlack, Receipt, Rejected, Retryable
+from dispatcher.core.states import DeadLettered, Dropped, Sent, Started
 from tests.support.deferral_walk import (
     CATEGORIES,
     CHANNELS,

@@ -10,8 +10,8 @@ import pytest
 
 from dispatcher.core.explain import Explanation, State
 from dispatcher.core.limits import US, Limit
-from dispatcher.core.outcomes import DeadLettered, Digested, Dropped, Hushed, Outcome, Parked, Reported, Sent, Told
 from dispatcher.core.policy import CategoryRule, OnLimit
+from dispatcher.core.states import DeadLettered, Digested, Dropped, Hushed, Outcome, Parked, Reported, Sent, Told
 from dispatcher.store.explanations import Explanations
 from tests.support.servers import Database
 from tests.support.stage import UNPACED, Stage, Worker, policy_of

@@ -14,11 +14,11 @@ from redis import Redis
 
 from dispatcher.core.event import Event
 from dispatcher.core.explain import Decision
-from dispatcher.core.leased_event import Started
 from dispatcher.core.limits import Lane, Verdict
 from dispatcher.core.posts import PostResult, Receipt, Rejected
+from dispatcher.core.states import Started
 from dispatcher.store.decisions import Decisions
-from dispatcher.store.enqueue import seal
+from dispatcher.store.intake import seal
 from tests.support.servers import Database
 from tests.support.stage import Stage, Worker
 

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from dispatcher.core.event import Event
-from dispatcher.core.leased_event import Leased, Terms
 from dispatcher.core.limits import US, Denied, Limit, Reason
-from dispatcher.core.outcomes import DeadLettered, Settlement
+from dispatcher.core.states import DeadLettered, Leased, Settlement, Terms
 from dispatcher.core.transitions import undecodable
 from dispatcher.producer.blocking import Producer
 from dispatcher.server.keys import Keys

@@ -13,21 +13,23 @@ from typing import Final
 from zlib import crc32
 
 from dispatcher.core.event import Event
-from dispatcher.core.leased_event import Leased, Started, Undecodable
 from dispatcher.core.limits import US, Lane, Limit, Scope
-from dispatcher.core.outcomes import (
+from dispatcher.core.policy import CategoryRule, OnLimit, Policy
+from dispatcher.core.posts import Ambiguous, PostResult, Receipt
+from dispatcher.core.states import (
     Absent,
     DeadLettered,
     Dropped,
+    Leased,
     Outcome,
     Parked,
     ScanResult,
     Search,
     Sent,
+    Started,
+    Undecodable,
     Unreadable,
 )
-from dispatcher.core.policy import CategoryRule, OnLimit, Policy
-from dispatcher.core.posts import Ambiguous, PostResult, Receipt
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.leases import Taken
 from tests.support.deferral import WatchedGate

@@ -10,11 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from dispatcher.core.event import Event
-from dispatcher.core.leased_event import Leased, Started, Undecodable
 from dispatcher.core.limits import US, Limit
-from dispatcher.core.outcomes import Absent, ScanLater, ScanResult, Search, Unreadable
 from dispatcher.core.policy import CategoryRule, OnLimit, Policy
 from dispatcher.core.posts import Ambiguous, Message, PostResult, RateLimitedBySlack, Receipt, Retryable
+from dispatcher.core.states import Absent, Leased, ScanLater, ScanResult, Search, Started, Undecodable, Unreadable
 from dispatcher.store.counts import OUTCOMES
 from dispatcher.store.decisions import Decisions
 from tests.support.doubles import Desk

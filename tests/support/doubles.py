@@ -6,11 +6,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from dispatcher.core.leased_event import Leased, Undecodable, Waiting
 from dispatcher.core.limits import US, Denied
-from dispatcher.core.outcomes import Absent, Dropped, Recovered, ScanResult, Search, Settlement, Turned, Unreadable
 from dispatcher.core.policy import limit_reason
 from dispatcher.core.posts import Message, PostResult, Receipt
+from dispatcher.core.states import (
+    Absent,
+    Dropped,
+    Leased,
+    Recovered,
+    ScanResult,
+    Search,
+    Settlement,
+    Turned,
+    Undecodable,
+    Unreadable,
+    Waiting,
+)
 from dispatcher.core.tally import Suppressed
 
 START_US: Final = 1_732_100_000_000_000

@@ -14,7 +14,7 @@ from dispatcher.app.building import build_gate, build_outbox
 from dispatcher.app.limits import LimitsFile, publish
 from dispatcher.app.servers import keys_of
 from dispatcher.core.event import Event
-from dispatcher.core.leased_event import boottime_s
+from dispatcher.core.states import boottime_s
 from dispatcher.logs.event_log import build_event_log
 from dispatcher.producer.blocking import Producer
 from dispatcher.server.connection import Client
@@ -27,10 +27,9 @@ from dispatcher.store.removals import Removals
 from dispatcher.store.rq_recovery import Sweep
 from dispatcher.store.snapshot import Books
 from dispatcher.store.versions import Unless, Versions
-from dispatcher.worker.doorbell import Doorbell
 from dispatcher.worker.housekeeping import Housekeeping
 from dispatcher.worker.rq_presence import RqPresence
-from dispatcher.worker.worker import Worker
+from dispatcher.worker.worker import Doorbell, Worker
 from tests.support.doubles import Desk
 from tests.support.servers import Database
 
@@ -70,6 +69,7 @@ class HandDrivenWorker:
     batch: int
     tmp_path: Path
     clock: Callable[[], float] = boottime_s
+    limits: str = LIMITS
     desk: Desk = field(default_factory=Desk)
     said: io.StringIO = field(default_factory=io.StringIO)
     worker: Worker = field(init=False)
@@ -80,7 +80,7 @@ class HandDrivenWorker:
         settings = Settings.isolated()
         keys, queue = keys_of(settings)
         events = build_event_log(stream=self.said, style="json")
-        file = self.file(LIMITS)
+        file = self.file(self.limits)
         prefilter = Prefilter()
         client: Client = self.client
         self.outbox = build_outbox(settings, client, "ann", prefilter)

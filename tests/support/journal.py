@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dispatcher.core.leased_event import Leased, Started, Waiting
 from dispatcher.core.limits import Admitted
-from dispatcher.core.outcomes import Parked, Turn
+from dispatcher.core.states import Leased, Parked, Started, Turn, Waiting
 from dispatcher.errors import GateUnavailable
 from dispatcher.store.admission import Admission
 from dispatcher.store.leases import Outbox, Taken

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from redis.connection import AbstractConnection
 
-from dispatcher.core.leased_event import Leased, Waiting
+from dispatcher.core.states import Leased, Waiting
 from dispatcher.slack.sink import SlackSink
 from dispatcher.store.admission import Admission
 from dispatcher.store.leases import Outbox

@@ -10,17 +10,16 @@ from typing import Any, Final
 from dispatcher.core.event import Event
 from dispatcher.core.limits import US, Bounds, FirstOf, Lane, Limit, Scope
 from dispatcher.core.matchers import parse_matchers
-from dispatcher.core.outcomes import Absent, ScanLater, ScanResult, Search, Unreadable
 from dispatcher.core.ports import Overtaken
 from dispatcher.core.posts import Ambiguous, Paused, PostResult, RateLimitedBySlack, Receipt, Rejected, Retryable
+from dispatcher.core.states import Absent, ScanLater, ScanResult, Search, Unreadable
 from dispatcher.errors import ConfigError
 from dispatcher.limiter import Limiter
 from dispatcher.limiter.wire import Calls, WaitingRequest
 from dispatcher.server.connection import Script
 from dispatcher.store.dead_letters import DeadLetters, Filter
-from dispatcher.store.enqueue import seal
 from dispatcher.store.explanations import Explanations, ids_of
-from dispatcher.store.intake import claim_namespace
+from dispatcher.store.intake import claim_namespace, seal
 from dispatcher.store.operator_controls import Pausing
 from dispatcher.store.parked_events import ParkedEvents, ParkedFilter
 from dispatcher.store.removals import Removals

@@ -16,12 +16,19 @@ from typing import Any, Final
 from redis.commands.core import Script
 
 from dispatcher.core.event import Event, job_id_for, new_event_id
-from dispatcher.core.leased_event import Candidate, Leased, Started, Undecodable, Waiting
 from dispatcher.core.limits import DEFAULT_BOUNDS, US, Limit, Opening, Scope
-from dispatcher.core.outcomes import (
+from dispatcher.core.pipeline import Dispatcher
+from dispatcher.core.policy import CategoryRule, OnLimit, Policy
+from dispatcher.core.ports import Admitting, Asking
+from dispatcher.core.ports import Gate as DecidingGate
+from dispatcher.core.posts import PostResult
+from dispatcher.core.silences import NOTHING_SILENCED, Silences
+from dispatcher.core.states import (
     GRACE_US,
+    Candidate,
     Deferral,
     Finding,
+    Leased,
     Over,
     Prefiltered,
     Recovered,
@@ -29,15 +36,12 @@ from dispatcher.core.outcomes import (
     Repeat,
     Settled,
     Settlement,
+    Started,
     Turn,
     Turned,
+    Undecodable,
+    Waiting,
 )
-from dispatcher.core.pipeline import Dispatcher
-from dispatcher.core.policy import CategoryRule, OnLimit, Policy
-from dispatcher.core.ports import Admitting, Asking
-from dispatcher.core.ports import Gate as DecidingGate
-from dispatcher.core.posts import PostResult
-from dispatcher.core.silences import NOTHING_SILENCED, Silences
 from dispatcher.core.transitions import after_post
 from dispatcher.server.keys import Keys
 from dispatcher.settings.content import Content

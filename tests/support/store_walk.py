@@ -15,23 +15,25 @@ from random import Random
 from typing import Final, TypeAlias
 
 from dispatcher.core.event import Event
-from dispatcher.core.leased_event import Leased, Started, Undecodable
 from dispatcher.core.limits import US, Lane, Scope, all_scopes
-from dispatcher.core.outcomes import (
+from dispatcher.core.ports import Overtaken
+from dispatcher.core.posts import Ambiguous, Paused, PostResult, RateLimitedBySlack, Receipt, Rejected, Retryable
+from dispatcher.core.states import (
     GRACE_US,
     LAST_SCAN,
     MARGIN_US,
     Absent,
     Dropped,
+    Leased,
     Parked,
     Place,
     ScanLater,
     ScanResult,
     Search,
     Settlement,
+    Started,
+    Undecodable,
 )
-from dispatcher.core.ports import Overtaken
-from dispatcher.core.posts import Ambiguous, Paused, PostResult, RateLimitedBySlack, Receipt, Rejected, Retryable
 from dispatcher.errors import StaleLimits
 from dispatcher.store.dead_letters import DeadLetters, Filter, Replayed
 from dispatcher.store.parked_events import Cancelled, ParkedEvent, ParkedEvents, ParkedFilter

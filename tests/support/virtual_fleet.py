@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from dispatcher.core.limits import US
-from dispatcher.core.outcomes import Parked, ScanResult, Search, Settlement
 from dispatcher.core.pipeline import Dispatcher
 from dispatcher.core.posts import Message, PostResult
+from dispatcher.core.states import Parked, ScanResult, Search, Settlement
 from tests.support.quiet_stage import QuietStage
 from tests.support.stage import Stage, Worker
 

@@ -16,7 +16,7 @@ from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, INTERRUPTED, UNREACHABLE, 
 from dispatcher.cli.interruption import Interruption
 from dispatcher.cli.options import CHANNEL, SPAN_S, WHEN, WORDS
 from dispatcher.cli.terminal import Terminal
-from dispatcher.core.outcomes import DEADLY
+from dispatcher.core.states import DEADLY
 from dispatcher.errors import GateUnavailable
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from dispatcher.cli.terminal import Terminal
 from dispatcher.core.event import MAX_EVENT_BYTES, Event, encode_event
 from dispatcher.core.strict_json import read_json
 from dispatcher.errors import InvalidEvent, QueueUnavailable
-from dispatcher.producer.chunks import CHUNK
-from dispatcher.store.enqueue import Enqueued
+from dispatcher.producer.blocking import CHUNK
+from dispatcher.store.intake import Enqueued
 
 STDIN: Final = 0
 _CHUNK_BYTES: Final = 4 * 1024 * 1024

@@ -13,7 +13,7 @@ from dispatcher.cli.exits import DONE, QUEUE_FULL, Ended
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.event import Event
 from dispatcher.producer.blocking import Producer
-from dispatcher.store.enqueue import Enqueued
+from dispatcher.store.intake import Enqueued
 
 if TYPE_CHECKING:
     from dispatcher.app.servers import Server

@@ -23,10 +23,9 @@ from rq.serializers import JSONSerializer
 
 from dispatcher.cli import main
 from dispatcher.core.event import job_id_for
-from dispatcher.core.leased_event import Leased
 from dispatcher.core.limits import Reason
-from dispatcher.core.outcomes import DEADLY, DeadLettered
 from dispatcher.core.policy import OnLimit
+from dispatcher.core.states import DEADLY, DeadLettered, Leased
 from dispatcher.producer.blocking import Producer
 from dispatcher.settings.redaction import shown_url
 from dispatcher.store.audit import Audit

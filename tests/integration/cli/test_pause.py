@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.core.leased_event import Started
 from dispatcher.core.posts import Paused, Receipt
+from dispatcher.core.states import Started
 from dispatcher.producer.blocking import Producer
 from dispatcher.stand_in import StandIn
 from dispatcher.store.operator_controls import Pausing

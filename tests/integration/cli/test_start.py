@@ -204,7 +204,7 @@ def test_the_limiter_loads_of_other_packages_redis_and_orjson_alone() -> None:
         *FRONT,
         *(f"dispatcher.{name}" for name in ("core", "core.limits", "core.units", "data_files", "jsonio")),
         *(f"dispatcher.limiter{name}" for name in ("", ".arguments", ".blocking", ".refusals", ".wakeups", ".wire")),
-        *(f"dispatcher.server{name}" for name in ("", ".clients", ".connection", ".connections", ".keys")),
+        *(f"dispatcher.server{name}" for name in ("", ".clients", ".connection", ".keys")),
         *(f"dispatcher.server.{name}" for name in ("scripts", "sentinel_url")),
     }
 
@@ -212,10 +212,10 @@ def test_the_limiter_loads_of_other_packages_redis_and_orjson_alone() -> None:
 PRODUCER = {
     *FRONT,
     *(f"dispatcher.{name}" for name in ("core", "core.event", "core.units", "data_files", "jsonio")),
-    *(f"dispatcher.producer{name}" for name in ("", ".blocking", ".chunks", ".target")),
-    *(f"dispatcher.server{name}" for name in ("", ".clients", ".connection", ".connections", ".keys")),
+    *(f"dispatcher.producer{name}" for name in ("", ".blocking")),
+    *(f"dispatcher.server{name}" for name in ("", ".clients", ".connection", ".keys")),
     *(f"dispatcher.server.{name}" for name in ("scripts", "sentinel_url")),
-    *(f"dispatcher.store{name}" for name in ("", ".enqueue", ".intake", ".rq_keys")),
+    *(f"dispatcher.store{name}" for name in ("", ".intake", ".rq_keys")),
 }
 
 

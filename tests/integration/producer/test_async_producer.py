@@ -21,7 +21,7 @@ from dispatcher import (
     QueueFull,
     QueueUnavailable,
 )
-from dispatcher.producer.chunks import CHUNK
+from dispatcher.producer.blocking import CHUNK
 from dispatcher.server.connection import connect_async
 from dispatcher.server.embedded import EmbeddedServer
 from dispatcher.server.keys import Keys

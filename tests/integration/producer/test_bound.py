@@ -16,9 +16,9 @@ import pytest
 import redis.asyncio
 from redis import Redis
 
-import dispatcher.server.connections
+import dispatcher.server.connection
 from dispatcher import AsyncProducer, Producer, QueueUnavailable
-from dispatcher.producer.chunks import CHUNK
+from dispatcher.producer.blocking import CHUNK
 from dispatcher.server.connection import connect, connect_async
 from tests.support.hung_servers import HUNG, RESETTING, dripping, listening, silent, swallowing
 from tests.support.processes import until
@@ -185,7 +185,7 @@ def test_a_server_that_goes_on_after_a_hang_is_used_again(own_server: RedisServe
 def test_an_open_connection_to_a_server_that_hangs_is_waited_for_once(
     own_server: RedisServer, trusted_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatcher.server.connections, "TRUSTED_S", trusted_s)
+    monkeypatch.setattr(dispatcher.server.connection, "TRUSTED_S", trusted_s)
     with connect(own_server.url, timeout_s=2) as client:
         producer = Producer(client)
         producer.send("errors", "x")

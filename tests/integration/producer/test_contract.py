@@ -16,9 +16,9 @@ import redis.asyncio
 from dispatcher import AsyncProducer, DuplicateEvent, Event, InvalidEvent, Producer, QueueFull, QueueUnavailable
 from dispatcher.core.event import MAX_EVENT_BYTES
 from dispatcher.core.limits import Lane
-from dispatcher.producer.chunks import CHUNK
+from dispatcher.producer.blocking import CHUNK
 from dispatcher.server.connection import connect, connect_async
-from dispatcher.store.envelope import open_envelope
+from dispatcher.store.intake import open_envelope
 from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.testing import AsyncFakeProducer, FakeProducer
 from tests.support.servers import Database, RedisServer

@@ -18,7 +18,7 @@ from dispatcher import Event, InvalidEvent, Producer, QueueUnavailable
 from dispatcher.handlers import DispatcherHandler, structlog_processor
 from dispatcher.producer.background import EXIT_S, BackgroundSender
 from dispatcher.producer.log_handlers import MOST_TRACEBACK
-from dispatcher.store.envelope import open_envelope
+from dispatcher.store.intake import open_envelope
 from tests.support.commands import environment
 from tests.support.processes import until
 from tests.support.servers import Database

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from dispatcher.core.leased_event import boottime_s
 from dispatcher.core.posts import (
     Ambiguous,
     Identity,
@@ -23,6 +22,7 @@ from dispatcher.core.posts import (
     Receipt,
     Rejected,
 )
+from dispatcher.core.states import boottime_s
 from dispatcher.slack.credentials import BotToken, Webhook
 from dispatcher.slack.sink import Fallbacks, SlackSink, Workspace
 from dispatcher.slack.taxonomy import problem

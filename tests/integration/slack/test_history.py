@@ -13,8 +13,8 @@ from typing import Final
 import pytest
 
 from dispatcher.core.limits import US
-from dispatcher.core.outcomes import MARGIN_US, Absent, ScanLater, Search, Unreadable
 from dispatcher.core.posts import Message, Paused, Receipt
+from dispatcher.core.states import MARGIN_US, Absent, ScanLater, Search, Unreadable
 from dispatcher.slack.credentials import BotToken
 from dispatcher.slack.history import PAGE, SHORT_PAGE, event_mark, metadata_of
 from dispatcher.slack.sink import SlackSink

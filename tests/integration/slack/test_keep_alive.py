@@ -21,8 +21,8 @@ from typing import Any, Final
 
 import pytest
 
-from dispatcher.core.leased_event import boottime_s
 from dispatcher.core.posts import Ambiguous, Message, PostResult, Receipt, Retryable
+from dispatcher.core.states import boottime_s
 from dispatcher.slack.credentials import BotToken, Webhook
 from dispatcher.slack.sink import SlackSink
 from dispatcher.slack.transport import IDLE_S, MAX_AGE_S, MOST_IDLE, ExchangeFailed, Transport

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from dispatcher.core.leased_event import boottime_s
 from dispatcher.core.posts import Ambiguous, Receipt, Retryable
+from dispatcher.core.states import boottime_s
 from dispatcher.errors import ConfigError
 from dispatcher.slack.credentials import BotToken
 from dispatcher.slack.sink import SlackSink

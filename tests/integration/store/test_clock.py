@@ -7,8 +7,8 @@ from typing import Final
 import pytest
 
 from dispatcher.core.limits import US
-from dispatcher.core.outcomes import GRACE_US, LAST_SCAN, MARGIN_US, Absent, ScanResult, Search
 from dispatcher.core.posts import Ambiguous, Paused, RateLimitedBySlack, Receipt, Retryable
+from dispatcher.core.states import GRACE_US, LAST_SCAN, MARGIN_US, Absent, ScanResult, Search
 from tests.support.doubles import START_US
 from tests.support.servers import Database
 from tests.support.stage import BACKOFF_US, LEASE_US, UNPACED, Stage, Worker, policy_of

@@ -9,11 +9,11 @@ from typing import Final
 import pytest
 
 from dispatcher.core.event import Event
-from dispatcher.core.leased_event import Leased
 from dispatcher.core.limits import US, Bounds, Limit, Reason
 from dispatcher.core.pipeline import Dispatcher
 from dispatcher.core.policy import CategoryRule, OnLimit
 from dispatcher.core.posts import Receipt, Rejected
+from dispatcher.core.states import Leased
 from dispatcher.core.transitions import after_post
 from dispatcher.errors import GateUnavailable
 from dispatcher.store.decisions import Decisions

@@ -9,9 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from dispatcher.core.leased_event import Leased
 from dispatcher.core.limits import US, Limit
-from dispatcher.core.outcomes import Absent, ScanResult, Told, Unreadable
 from dispatcher.core.policy import OnAmbiguous, OnLimit
 from dispatcher.core.posts import (
     Ambiguous,
@@ -23,6 +21,7 @@ from dispatcher.core.posts import (
     Rejected,
     Retryable,
 )
+from dispatcher.core.states import Absent, Leased, ScanResult, Told, Unreadable
 from dispatcher.core.transitions import MAX_ATTEMPTS
 from dispatcher.store.dead_letters import DeadLetters, Filter, Replayed
 from dispatcher.store.decisions import Decisions

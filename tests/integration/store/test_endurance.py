@@ -12,11 +12,10 @@ from dataclasses import replace
 import pytest
 
 from dispatcher.core.event import Event
-from dispatcher.core.leased_event import Leased, Undecodable
 from dispatcher.core.limits import US, Lane, Limit, Opening, Reason
-from dispatcher.core.outcomes import DeadLettered, Settlement
 from dispatcher.core.policy import CategoryRule, OnLimit
 from dispatcher.core.posts import Ambiguous, RateLimitedBySlack, Receipt, Rejected, Retryable
+from dispatcher.core.states import DeadLettered, Leased, Settlement, Undecodable
 from dispatcher.core.transitions import on_arrival
 from dispatcher.errors import GateUnavailable, InvalidEvent
 from tests.support.deferral import Between, category_line, keep_beating, marks, opens_at, posted, run, send

@@ -8,8 +8,8 @@ from typing import Final
 import pytest
 
 from dispatcher.core.limits import US
-from dispatcher.core.outcomes import GRACE_US, Absent, ScanResult, Search
 from dispatcher.core.posts import Ambiguous, Message, PostResult, Receipt, Rejected, Retryable
+from dispatcher.core.states import GRACE_US, Absent, ScanResult, Search
 from dispatcher.logs.event_log import facts_of
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.decisions import Decisions

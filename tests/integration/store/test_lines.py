@@ -6,10 +6,9 @@ from typing import Final
 
 import pytest
 
-from dispatcher.core.leased_event import Started
 from dispatcher.core.limits import US
-from dispatcher.core.outcomes import GRACE_US, LAST_SCAN
 from dispatcher.core.posts import Ambiguous, PostResult, RateLimitedBySlack, Receipt
+from dispatcher.core.states import GRACE_US, LAST_SCAN, Started
 from dispatcher.core.transitions import MAX_ATTEMPTS
 from dispatcher.settings.limits_file import read_policy
 from tests.support.servers import Database

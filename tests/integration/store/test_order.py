@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from dispatcher.core.leased_event import Leased
 from dispatcher.core.limits import US, Limit
 from dispatcher.core.policy import CategoryRule, OnLimit
 from dispatcher.core.posts import Ambiguous, Receipt, Rejected, Retryable
+from dispatcher.core.states import Leased
 from tests.support.deferral import Between, category_line, keep_beating, marks, opens_at, posted, run, send
 from tests.support.doubles import NOTHING_TO_READ, START_US
 from tests.support.invariants import INF

@@ -6,10 +6,9 @@ from typing import Final
 
 import pytest
 
-from dispatcher.core.leased_event import Started
 from dispatcher.core.limits import US, Reason
-from dispatcher.core.outcomes import GRACE_US, Absent, Parked, ScanLater, ScanResult, Turned
 from dispatcher.core.posts import Ambiguous, Paused, PostResult, RateLimitedBySlack, Receipt, Rejected, Retryable
+from dispatcher.core.states import GRACE_US, Absent, Parked, ScanLater, ScanResult, Started, Turned
 from dispatcher.core.transitions import MAX_ATTEMPTS
 from tests.support.doubles import NOTHING_TO_READ, START_US
 from tests.support.servers import Database

@@ -10,14 +10,12 @@ from redis.exceptions import ResponseError
 
 from dispatcher.core.event import Event
 from dispatcher.core.explain import Decision
-from dispatcher.core.leased_event import Leased
 from dispatcher.core.limits import US, Bounds, Denied, Lane, Limit, Reason
-from dispatcher.core.outcomes import Prefiltered
 from dispatcher.core.posts import Receipt, Rejected, Retryable
+from dispatcher.core.states import Leased, Prefiltered
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.decisions import Decisions
-from dispatcher.store.enqueue import seal
-from dispatcher.store.intake import Intake
+from dispatcher.store.intake import Intake, seal
 from dispatcher.store.leases import Taken
 from dispatcher.store.silences import Silencing
 from tests.support.deferral import keep_beating

@@ -7,24 +7,25 @@ from typing import Any, Final
 
 import pytest
 
-from dispatcher.core.leased_event import Leased, Started
 from dispatcher.core.limits import US, Reason
-from dispatcher.core.outcomes import (
+from dispatcher.core.policy import OnAmbiguous, Policy, again_after_us
+from dispatcher.core.posts import Ambiguous, Paused, Receipt, Retryable
+from dispatcher.core.reconciliation import MAX_RESENT
+from dispatcher.core.states import (
     GRACE_US,
     MARGIN_US,
     Absent,
     HistoryScan,
+    Leased,
     Parked,
     Place,
     ScanLater,
     ScanResult,
     Search,
     Sent,
+    Started,
     Unreadable,
 )
-from dispatcher.core.policy import OnAmbiguous, Policy, again_after_us
-from dispatcher.core.posts import Ambiguous, Paused, Receipt, Retryable
-from dispatcher.core.reconciliation import MAX_RESENT
 from dispatcher.core.transitions import MAX_ATTEMPTS
 from tests.support.doubles import NOTHING_TO_READ, START_US
 from tests.support.servers import Database

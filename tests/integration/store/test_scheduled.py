@@ -8,8 +8,8 @@ import pytest
 
 from dispatcher.core.explain import State
 from dispatcher.core.limits import US, Reason
-from dispatcher.core.outcomes import Dropped, Parked, Place
 from dispatcher.core.policy import OnLimit
+from dispatcher.core.states import Dropped, Parked, Place
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.explanations import Explanations
 from dispatcher.store.parked_events import Cancelled, ParkedEvents, ParkedFilter

@@ -7,11 +7,10 @@ from typing import Final
 import pytest
 
 from dispatcher.core.event import Event
-from dispatcher.core.leased_event import Leased
 from dispatcher.core.limits import US, Bounds, Denied, Limit, Reason
-from dispatcher.core.outcomes import Dropped, Settlement, Slots
 from dispatcher.core.policy import OnLimit
 from dispatcher.core.posts import Paused, Receipt, Rejected, Retryable
+from dispatcher.core.states import Dropped, Leased, Settlement, Slots
 from dispatcher.core.transitions import after_post
 from tests.support.doubles import START_US
 from tests.support.servers import Database

@@ -8,10 +8,10 @@ import pytest
 from redis.exceptions import ResponseError
 
 from dispatcher.core.event import Event
-from dispatcher.core.leased_event import Candidate, Leased, Undecodable
 from dispatcher.core.limits import US, Lane, Reason
 from dispatcher.core.posts import Paused, Rejected, Retryable
-from dispatcher.store.enqueue import seal
+from dispatcher.core.states import Candidate, Leased, Undecodable
+from dispatcher.store.intake import seal
 from dispatcher.store.leases import Taken
 from tests.support.servers import Database
 from tests.support.stage import LEASE_US, REMEMBER_US, UNPACED, Stage, Worker, policy_of

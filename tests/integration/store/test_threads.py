@@ -6,8 +6,8 @@ from typing import Final
 
 import pytest
 
-from dispatcher.core.leased_event import Started
 from dispatcher.core.posts import Ambiguous, Message, PostResult, Receipt, Rejected
+from dispatcher.core.states import Started
 from tests.support.doubles import START_US
 from tests.support.servers import Database
 from tests.support.stage import REMEMBER_US, UNPACED, Stage, Worker, policy_of

@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 from dispatcher.core.limits import Reason
-from dispatcher.core.outcomes import DeadLettered
 from dispatcher.core.policy import OnLimit
+from dispatcher.core.states import DeadLettered
 from dispatcher.web.page.silences import FIELDS
 from dispatcher.web.page.views import VIEWS
 from tests.support.dead_letters import EXHAUSTED, KEYS, buried, bury, numbered, on_lanes

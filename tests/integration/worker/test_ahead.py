@@ -14,10 +14,10 @@ import pytest
 
 from dispatcher.app.limits import publish
 from dispatcher.app.servers import keys_of
-from dispatcher.core.leased_event import boottime_s
+from dispatcher.core.states import boottime_s
 from dispatcher.errors import StaleLimits
 from dispatcher.settings.environment import Settings
-from dispatcher.store.reader import Reader
+from dispatcher.store.leases import Reader
 from dispatcher.store.versions import Unless, Versions
 from tests.support.hand_driven_worker import LIMITS, HandDrivenWorker, send
 from tests.support.processes import until

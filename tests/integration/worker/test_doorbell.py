@@ -11,7 +11,7 @@ import pytest
 
 from dispatcher.errors import GateUnavailable
 from dispatcher.server.connection import connect
-from dispatcher.worker.doorbell import FIRST_PAUSE_S, Doorbell
+from dispatcher.worker.worker import FIRST_PAUSE_S, Doorbell
 from tests.support.servers import Database, RedisServer
 
 LANES = ("rq:queue:q:high", "rq:queue:q", "rq:queue:q:low")

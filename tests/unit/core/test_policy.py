@@ -7,11 +7,22 @@ from dataclasses import replace
 import pytest
 
 from dispatcher.core.event import Event
-from dispatcher.core.leased_event import Candidate, Leased, Started
 from dispatcher.core.limits import US, Denied, Limit, Reason, Scope, all_scopes
-from dispatcher.core.outcomes import GRACE_US, DeadLettered, Dropped, Parked, Place, Sent, Settlement, Slots
 from dispatcher.core.policy import CategoryRule, OnLimit, Policy, limit_reason
 from dispatcher.core.posts import Ambiguous, Paused, PostResult, RateLimitedBySlack, Receipt, Rejected, Retryable
+from dispatcher.core.states import (
+    GRACE_US,
+    Candidate,
+    DeadLettered,
+    Dropped,
+    Leased,
+    Parked,
+    Place,
+    Sent,
+    Settlement,
+    Slots,
+    Started,
+)
 from dispatcher.core.transitions import MAX_ATTEMPTS, after_post, denied, refused_unseen
 
 RULE = CategoryRule((Limit.parse("10/30m"),), "#errors", OnLimit.DROP, 3600 * US)

@@ -8,14 +8,18 @@ from typing import Any, Final
 import pytest
 
 from dispatcher.core.event import Event
-from dispatcher.core.leased_event import Candidate, Leased, Trouble, Unconfirmed
 from dispatcher.core.limits import US, Reason
-from dispatcher.core.outcomes import (
+from dispatcher.core.policy import OnAmbiguous, Policy, again_after_us
+from dispatcher.core.posts import Paused, Receipt
+from dispatcher.core.reconciliation import MAX_RESENT, after_scan, scans
+from dispatcher.core.states import (
     LAST_SCAN,
     MARGIN_US,
     Absent,
+    Candidate,
     DeadLettered,
     HistoryScan,
+    Leased,
     Parked,
     Place,
     Rest,
@@ -25,11 +29,10 @@ from dispatcher.core.outcomes import (
     Sent,
     Settlement,
     Slots,
+    Trouble,
+    Unconfirmed,
     Unreadable,
 )
-from dispatcher.core.policy import OnAmbiguous, Policy, again_after_us
-from dispatcher.core.posts import Paused, Receipt
-from dispatcher.core.reconciliation import MAX_RESENT, after_scan, scans
 from dispatcher.core.transitions import MAX_ATTEMPTS
 from tests.support.stage import policy_of
 

@@ -11,11 +11,13 @@ from typing import Any, Final, Literal
 import pytest
 
 from dispatcher.core.event import Event
-from dispatcher.core.leased_event import Candidate, Leased, Terms, Undecodable, Waiting
 from dispatcher.core.limits import Denied, Limit, Reason
-from dispatcher.core.outcomes import (
+from dispatcher.core.posts import LeftOut, Part, Receipt
+from dispatcher.core.states import (
+    Candidate,
     DeadLettered,
     Dropped,
+    Leased,
     Outcome,
     Parked,
     Place,
@@ -23,9 +25,11 @@ from dispatcher.core.outcomes import (
     Sent,
     Settlement,
     Step,
+    Terms,
     Told,
+    Undecodable,
+    Waiting,
 )
-from dispatcher.core.posts import LeftOut, Part, Receipt
 from dispatcher.core.tally import Suppressed, Tally, Telling, counting_of
 from dispatcher.logs.event_log import DIGEST_LINES, EventLog, build_event_log, build_log
 

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from dispatcher.core.event import Event
-from dispatcher.core.leased_event import Leased, Terms
 from dispatcher.core.limits import Denied, Limit, Reason
-from dispatcher.core.outcomes import DeadLettered, Dropped, Outcome, Parked, Place, Sent, Settlement
 from dispatcher.core.posts import Receipt
+from dispatcher.core.states import DeadLettered, Dropped, Leased, Outcome, Parked, Place, Sent, Settlement, Terms
 from dispatcher.logs.event_log import build_event_log
 from dispatcher.logs.terminal_line import TerminalLine
 

@@ -7,9 +7,9 @@ import io
 import pytest
 
 from dispatcher.core.event import Event
-from dispatcher.core.leased_event import boottime_s
 from dispatcher.core.posts import Message, Receipt, Retryable
 from dispatcher.core.rendering import message_for
+from dispatcher.core.states import boottime_s
 from dispatcher.slack.console import ConsoleSink
 from tests.support.slack import MESSAGE
 

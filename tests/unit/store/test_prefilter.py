@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from dispatcher.core.limits import US, Demand, Denied, FirstOf, Limit, Scope
-from dispatcher.core.outcomes import Prefiltered
+from dispatcher.core.states import Prefiltered
 from dispatcher.store.admission import MOST_CATEGORIES, Prefilter, PrefilterCall
 
 HOUR_US: Final = 3_600 * US

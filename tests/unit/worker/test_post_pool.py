@@ -9,12 +9,25 @@ from collections.abc import Callable
 import pytest
 
 from dispatcher.core.event import Event
-from dispatcher.core.leased_event import Candidate, Leased, Started, Terms, Unconfirmed
 from dispatcher.core.limits import US, Reason
-from dispatcher.core.outcomes import GRACE_US, Absent, HistoryScan, Parked, ScanResult, Search, Sent, Settlement
 from dispatcher.core.pipeline import LATE
 from dispatcher.core.posts import PostResult, Receipt
 from dispatcher.core.reconciliation import after_scan
+from dispatcher.core.states import (
+    GRACE_US,
+    Absent,
+    Candidate,
+    HistoryScan,
+    Leased,
+    Parked,
+    ScanResult,
+    Search,
+    Sent,
+    Settlement,
+    Started,
+    Terms,
+    Unconfirmed,
+)
 from dispatcher.core.transitions import after_post
 from dispatcher.worker.post_pool import PostPool, Task
 from tests.support.stage import policy_of

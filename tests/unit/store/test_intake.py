@@ -10,10 +10,10 @@ import pytest
 from rq.serializers import JSONSerializer
 
 from dispatcher.core.event import MAX_EVENT_BYTES, Event
-from dispatcher.core.leased_event import Leased, Undecodable
+from dispatcher.core.states import Leased, Undecodable
 from dispatcher.errors import InvalidEvent
-from dispatcher.store.enqueue import FUNCTION, seal
-from dispatcher.store.envelope import open_envelope, read
+from dispatcher.store.intake import FUNCTION, open_envelope, seal
+from dispatcher.store.script_rows import read
 
 EVENT = Event("errors", "disk full & <hot>", channel="#ops", labels={"host": "db1"})
 

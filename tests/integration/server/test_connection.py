@@ -14,10 +14,9 @@ import redis.asyncio
 from redis import BlockingConnectionPool, ConnectionPool, Redis, UnixDomainSocketConnection
 from redis.exceptions import TimeoutError as Unanswered
 
-import dispatcher.server.connections
+import dispatcher.server.connection
 from dispatcher.limiter import AsyncLimiter, Limit, Limiter, Scope
-from dispatcher.server.connection import connect, shorten_timeout
-from dispatcher.server.connections import Pinned, pinned
+from dispatcher.server.connection import Pinned, connect, pinned, shorten_timeout
 from tests.support.hung_servers import dripping_after_the_handshake, listening
 from tests.support.processes import until
 from tests.support.servers import Database, RedisServer
@@ -102,7 +101,7 @@ def test_connections_that_nobody_needs_any_more_are_closed(
         for asked in [commands.send("PING") for _ in range(6)]:
             asked.answer()
         assert connections(watcher) == 6
-        monkeypatch.setattr(dispatcher.server.connections, "KEPT_S", 0.0)
+        monkeypatch.setattr(dispatcher.server.connection, "KEPT_S", 0.0)
         for _ in range(10):
             commands.execute("PING")
         until(lambda: connections(watcher) == 1, "one connection")
