@@ -1,6 +1,7 @@
 -- Decides a batch that one worker holds, as gate.lua does. In the same step it ends the refused events whose category drops or
 -- digests.
 --
+-- @prefixes waits scope minute subject tally
 -- KEYS     one for each distinct scope, as in gate.lua; then
 --          events HASH, leased SET, totals HASH, names ZSET, seen ZSET, the limited decisions, their older part
 --          and their stream, as in settle.lua; version STRING (include/prelude.lua); shadowed
@@ -8,7 +9,7 @@
 --          parked ZSET, lines ZSET, timers ZSET, wake LIST, seq STRING, deciding HASH, freed HASH, tallies SET, guarantees SET,
 --          scheduled ZSET as in take.lua, and a HASH for each tally (include/digest.lua)
 -- ARGV[1]  JSON {"now", "fresh", "scopes", "requests" | "ids", "rows", "of", "ahead": as in gate.lua,
---            "remember_us", "most_decisions": as in settle.lua, "minute": prefix of keys, "version": of the limits by which the worker asks | absent,
+--            "remember_us", "most_decisions": as in settle.lua, "version": of the limits by which the worker asks | absent,
 --            "jobs": [id of the event, ...] for each request, "shown": [text and labels for the record, ...] for each | "",
 --            "kinds": [[category, configured, remember, "dropped" | "digested", position of its tally or 0, deadline: string,
 --              its name in the books | ""], ...],
@@ -16,13 +17,12 @@
 --            "told": [[text for the record, ...] for each limit, ...] for each scope,
 --            "shadows", "shadow_names": see shadow_caster | absent,
 --            "tallies": [{"id", "delay_us", "samples": [[position of a request, text], ...],
---              "is_of_repeats": true | absent}, ...] | absent: they count suppressed events, "tally": prefix of keys,
+--              "is_of_repeats": true | absent}, ...] | absent: they count suppressed events,
 --            "names": {position of a request: the event's name, where that is not its id}; all three only with "tallies",
 --            "others": [position of its kind for each request that ends as a repeat or since its failure is over, or 0, ...] | absent,
 --            "about": {position of a request: as in include/subjects.lua, and then true if it was admitted before, and the name of its
---              scope of the kind 'once' that does not follow from its subject | absent} | absent, "subject": prefix of keys | absent,
---            "release": [position of a request, ...] that gives back its slots if it is refused, "scope", "waits": prefixes of keys
---            | absent}
+--              scope of the kind 'once' that does not follow from its subject | absent} | absent,
+--            "release": [position of a request, ...] that gives back its slots if it is refused | absent}
 -- Returns  JSON {"verdicts", "ahead": as gate.lua, "lost": [position of a request, ...], "shadowed": [[request,
 --          scope, window], ...]}: the lease of a lost event was taken over; its verdict means nothing, and nothing was charged or
 --          changed for it. {"stale": version in force} if that is not the call's: nothing was decided. With "tallies" also
@@ -46,8 +46,8 @@ local first = #call.scopes
 local NAMES = { 'events', 'leased', 'totals', 'names', 'seen', 'limited', 'limited_older', 'limited_log', 'limits_version', 'shadowed', 'parked',
   'lines', 'timers', 'wake', 'seq', 'deciding', 'freed', 'tallies', 'guarantees', 'scheduled', 'editable' }
 local at = {
-  remember_us = call.remember_us, most_decisions = call.most_decisions, waits = call.waits, scope = call.scope,
-  minute = call.minute, subject = call.subject, tally = call.tally,
+  remember_us = call.remember_us, most_decisions = call.most_decisions, waits_prefix = K.waits_prefix, scope_prefix = K.scope_prefix,
+  minute_prefix = K.minute_prefix, subject_prefix = K.subject_prefix, tally_prefix = K.tally_prefix,
 }
 for n, name in ipairs(NAMES) do
   at[name] = KEYS[first + n]
@@ -209,7 +209,7 @@ local function give_back(n, request)
   for i = 2, #request do
     for _, position in ipairs(type(request[i]) == 'number' and { request[i] } or request[i]) do
       if slots.release(KEYS[position], slots.member(KEYS[position], request[1], call.jobs[n])) then
-        deferred.reopen(at, string.sub(KEYS[position], #call.scope + 1))
+        deferred.reopen(at, string.sub(KEYS[position], #K.scope_prefix + 1))
       end
     end
   end

@@ -1,8 +1,9 @@
 -- Ends parked events by hand: each leaves where it waits, is counted as dropped and gives its slots back, in one step.
 --
 -- @keys events parked lines timers totals awaited deferred deciding freed wake seen limited limited_older limited_log guarantees scheduled
+-- @prefixes line waits scope minute
 -- KEYS      as in take.lua, and seen ZSET id -> instant at which a settled id is forgotten
--- ARGV[1]   JSON {"now": us | absent, "line", "waits", "scope", "minute": prefixes of keys, "remember_us", "most_decisions": as in settle.lua,
+-- ARGV[1]   JSON {"now": us | absent, "remember_us", "most_decisions": as in settle.lua,
 --           "events": [{"id", "seq", "remember": true | absent, "why": JSON text for the record, "shown"}, ...]}
 -- Returns   for each 1 cancelled, 0 there is no such event any more, -1 it does not wait any more: a worker has it; the last
 --           two change nothing
@@ -19,7 +20,6 @@
 local call = cjson.decode(ARGV[1])
 local at = K
 at.now = microseconds(call.now)
-at.line, at.waits, at.scope, at.minute = call.line, call.waits, call.scope, call.minute
 at.remember_us, at.most_decisions = call.remember_us, call.most_decisions
 
 -- What it holds is for its next attempt. A post that may have arrived keeps its slot.

@@ -1,6 +1,7 @@
 -- Where events are and what is known of them, all at one instant. Read-only. It answers for the first of "ids" only, where these
 -- are so large that no more fit into one answer, but for two at least.
 --
+-- @prefixes leased line waits
 -- KEYS      1 events, 2 leases, 3 requeued, 4 lines, 5 timers, 6 cooldowns, 7 pause, 8 dead, 9 dead_ids, 10 awaited, 11 seen as in
 --             take.lua and settle.lua
 --          12 13 14     LIST  the lanes high, normal, low (RQ's queues)
@@ -13,7 +14,7 @@
 --          25 removed   ZSET  as in removals.lua
 --          26 27        STREAM  the decision record, of what a limit suppressed and of all others
 --          28 ...       HASH  the RQ job of each of "ids"
--- ARGV[1]   JSON {"now": us | absent, "ids": [id, ...], "leased", "line", "waits": prefixes of keys,
+-- ARGV[1]   JSON {"now": us | absent, "ids": [id, ...],
 --           "payloads": true: of all, else of those whose id is a digest, "limits": true | absent}
 -- Returns   [JSON {"now", "pause": {field: value}, "silences": {id: JSON}, "paused": {category: JSON} | absent, "found": [facts, ...] for each id that is answered for,
 --           "version", "limits": of those in force and what it says, with "limits" and an event that waits for room},
@@ -45,14 +46,14 @@ local owners = redis.call('ZRANGE', KEYS[2], 0, -1)
 
 local function holder(id)
   for _, owner in ipairs(owners) do
-    if redis.call('SISMEMBER', call.leased .. owner, id) == 1 then
+    if redis.call('SISMEMBER', K.leased_prefix .. owner, id) == 1 then
       return owner
     end
   end
 end
 
 local function stands(facts, line, entry, id)
-  facts.before = redis.call('ZRANK', call.line .. line, id) or nil
+  facts.before = redis.call('ZRANK', K.line_prefix .. line, id) or nil
   facts.next = redis.call('ZSCORE', lines, entry) or nil
 end
 
@@ -63,7 +64,7 @@ local function before_elsewhere(waits, line, rank)
   local count = redis.call('ZCOUNT', waits, '-inf', below) - (own and tonumber(own) < tonumber(rank) and 1 or 0)
   for _, other in ipairs(redis.call('ZRANGEBYSCORE', waits, '-inf', below, 'LIMIT', 0, LINES)) do
     if other ~= line then
-      count = count + math.max(0, redis.call('ZCOUNT', call.line .. other, '-inf', below) - 1)
+      count = count + math.max(0, redis.call('ZCOUNT', K.line_prefix .. other, '-inf', below) - 1)
     end
   end
   return count
@@ -81,8 +82,8 @@ local function place(facts, id, header)
     facts.timer = redis.call('ZSCORE', KEYS[22], id) or nil
   elseif header.line then
     facts.scope = redis.call('HGET', KEYS[10], header.line) or header.line
-    local rank = redis.call('ZSCORE', call.line .. header.line, id)
-    facts.elsewhere = rank and before_elsewhere(call.waits .. facts.scope, header.line, rank) or nil
+    local rank = redis.call('ZSCORE', K.line_prefix .. header.line, id)
+    facts.elsewhere = rank and before_elsewhere(K.waits_prefix .. facts.scope, header.line, rank) or nil
     waits_for_room = true
     stands(facts, header.line, 'scope:' .. facts.scope, id)
   else

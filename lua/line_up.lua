@@ -2,9 +2,9 @@
 --
 -- @keys events leased parked lines timers totals names wake awaited deferred deciding freed limits_version seq tallies
 -- @keys guarantees requeued posting scheduled editable silences endings
+-- @prefixes line waits scope minute subject tally firing
 -- KEYS      as in take.lua; and then the slots of the scopes (ZSET) and the tallies (HASH) that "events" point to
--- ARGV[1]   JSON {"now": us | absent, "owner", "line", "waits", "scope", "minute", "subject", "tally", "firing": prefixes of keys,
---           "version": of the limits | absent,
+-- ARGV[1]   JSON {"now": us | absent, "owner", "version": of the limits | absent,
 --           "events": [{"id", "seq", "category", "configured", "line", "priority": "high" | "normal" | "low", "max": most of its
 --             category that may wait, "deadline": string,
 --             "scope": what refused it and "wait_us": until that has room; or the scope of a silence and until that ends; absent: not
@@ -40,8 +40,7 @@ if is_stale then
   return is_stale
 end
 at.now = microseconds(call.now)
-at.owner, at.line, at.waits, at.scope, at.minute, at.subject = call.owner, call.line, call.waits, call.scope, call.minute, call.subject
-at.tally, at.firing = call.tally, call.firing
+at.owner = call.owner
 
 local function place_of(line)
   local scope = plan.hget(at.awaited, line)
@@ -103,7 +102,7 @@ local function line_up(event)
   plan.srem(at.leased, event.id)
   for _, scope in ipairs(event.release or {}) do
     if slots.release(KEYS[scope], slots.member(KEYS[scope], record.slot(header), event.id)) then
-      released[#released + 1] = string.sub(KEYS[scope], #call.scope + 1)
+      released[#released + 1] = string.sub(KEYS[scope], #K.scope_prefix + 1)
     end
   end
   if event.tally and not stood(header) then
@@ -115,7 +114,7 @@ local function line_up(event)
   end
   if member then
     slots.reserve(KEYS[event.once[1]], member, tonumber(event.deadline), at.now)
-    header.holds = { string.sub(KEYS[event.once[1]], #call.scope + 1) }
+    header.holds = { string.sub(KEYS[event.once[1]], #K.scope_prefix + 1) }
   end
   header.category, header.deadline = event.category, event.deadline
   accounting.give_name(at, header, event.category, event.configured)

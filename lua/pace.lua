@@ -3,9 +3,9 @@
 --
 -- @keys events leased parked lines timers posting cooldowns pause totals names wake deciding paused limits_version turns
 -- @keys failing failures denials requeued freed guarantees scheduled
+-- @prefixes line waits scope minute
 -- KEYS      as in take.lua; then the keys that "channels" and "events" point to
--- ARGV[1]   JSON {"now": us | absent, "owner", "free": posts this worker can start, "line", "waits", "scope", "minute": prefixes of keys,
---           "version": of the limits | absent,
+-- ARGV[1]   JSON {"now": us | absent, "owner", "free": posts this worker can start, "version": of the limits | absent,
 --           "channels": [{"name", "line": KEYS position, "pace": KEYS position, "max", "window_us"}, ...]
 --             line    ZSET  id -> score (include/lines.lua), the events that wait for this channel
 --             pace    ZSET  slots of the channel's pace, charged at each reply (include/slots.lua); max absent: no pace
@@ -39,7 +39,7 @@ if is_stale then
   return is_stale
 end
 at.now = microseconds(call.now)
-at.owner, at.line, at.waits, at.scope, at.minute = call.owner, call.line, call.waits, call.scope, call.minute
+at.owner = call.owner
 local free = call.free
 local is_paused = redis.call('EXISTS', at.paused) == 1
 local thread_keys = threads.of(call, at.now)
@@ -87,11 +87,11 @@ end
 -- no other event.
 local function park(event, header, channel, reason)
   header.state, header.held, header.why = 'waiting', true, { reason, cjson.null }
-  leases.note_slots(header, event, call.scope)
+  leases.note_slots(header, event, K.scope_prefix)
   local line = channel.line
   if is_paused_by_hand(event.of or event.category) then
     header.entry = 'paused:' .. (event.of or event.category)
-    line = call.line .. header.entry
+    line = K.line_prefix .. header.entry
     plan.zadd(at.lines, math.huge, header.entry)
   end
   plan.zadd(line, lines.score(header), event.id)
@@ -134,7 +134,7 @@ local function start(event)
     header.sent = digits(at.now)
     header.first = header.first or header.sent
     header.root = event.thread and threads.root(thread_keys, event.thread) or nil
-    leases.note_slots(header, event, call.scope)
+    leases.note_slots(header, event, K.scope_prefix)
     header.holds = nil
     if plan.hget(at.posting, channel.name) ~= event.id and plan.zfirst(channel.line) then
       lines.count_turn(at, channel.name) -- the event has overtaken the line

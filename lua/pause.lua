@@ -1,10 +1,11 @@
 -- Stops posting by hand, of everything or of one category, or lets it go on.
 --
 -- @keys paused lines timers wake pause failures cooldowns events
+-- @prefixes line
 -- KEYS      1 paused  HASH  "*" or category -> JSON {"by", "since": string, "why"}; empty
 --           2 lines, 3 timers, 4 wake as in take.lua; 5 pause  HASH  why nobody posts (include/pause.lua); 6 failures HASH, 7 cooldowns
 --           ZSET: the channels that are held up by what they answered; 8 events
--- ARGV[1]   JSON {"now": us | absent, "what": "*" | category, "line": prefix of keys,
+-- ARGV[1]   JSON {"now": us | absent, "what": "*" | category,
 --           "by", "why": pause it; one that is paused stays so since then | absent: let it go on}
 -- Returns   1 if it was paused before, else 0
 -- What was admitted of a category that is paused stands in the line 'paused:CATEGORY' (lua/pace.lua), and goes on at once. Who
@@ -19,7 +20,7 @@ local PAGE = 1000 -- channels that were held up, and timers, that are let go at 
 
 local call = cjson.decode(ARGV[1])
 local at = K
-at.now, at.line = microseconds(call.now), call.line
+at.now = microseconds(call.now)
 local was = plan.hget(at.paused, call.what) and 1 or 0
 
 -- Who lets everything go on has put right what an operator was asked for: who was held up for that tries at once.
@@ -51,7 +52,7 @@ if call.by then
 else
   plan.hdel(at.paused, call.what)
   local entry = 'paused:' .. call.what
-  if plan.zfirst(call.line .. entry) then
+  if plan.zfirst(K.line_prefix .. entry) then
     plan.zadd(at.lines, at.now, entry)
   end
   if call.what == '*' and redis.call('EXISTS', at.pause) == 1 then

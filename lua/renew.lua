@@ -2,8 +2,9 @@
 --
 -- @keys events leases leased requeued beat wake parked lines totals awaited deferred deciding freed timers guarantees posting
 -- @keys cooldowns pause reopening
+-- @prefixes line waits scope leased
 -- KEYS      as in take.lua
--- ARGV[1]   JSON {"now": us | absent, "owner", "lease_us": 0 ends the lease, "leased", "line", "waits", "scope": prefixes of keys,
+-- ARGV[1]   JSON {"now": us | absent, "owner", "lease_us": 0 ends the lease,
 --           "keep": [id, ...] | absent: give back every other event of this owner,
 --           "grace_us": as in take.lua,
 --           "name": with keep: what all names begin with under which this owner may hold events; they are given up}
@@ -25,7 +26,7 @@ local PAGE = 500 -- events that one call gives back
 local call = cjson.decode(ARGV[1])
 local at = K
 at.now = microseconds(call.now)
-at.line, at.waits, at.scope, at.owner, at.grace_us = call.line, call.waits, call.scope, call.owner, call.grace_us
+at.owner, at.grace_us = call.owner, call.grace_us
 local returned, left = 0, PAGE
 
 -- Late writes are fenced: each reconnection uses a new name. What is held under the former names goes over to this one.
@@ -33,7 +34,7 @@ local function gather()
   for _, owner in ipairs(redis.call('ZRANGE', at.leases, 0, 999)) do
     local is_ours = owner == call.name or string.sub(owner, 1, #call.name + 1) == call.name .. '/'
     if is_ours and owner ~= call.owner and left > 0 then
-      local theirs = call.leased .. owner
+      local theirs = K.leased_prefix .. owner
       local ids = redis.call('SRANDMEMBER', theirs, left + 1)
       local is_all = #ids <= left
       ids[left + 1] = nil

@@ -3,8 +3,9 @@
 --
 -- @keys events leased parked lines timers totals names awaited deferred deciding freed wake seen limited limited_older limited_log
 -- @keys guarantees scheduled editable silences silencing endings tallies seq
+-- @prefixes line waits scope minute subject tally firing
 -- KEYS      as in take.lua, and editable ZSET subject -> when its message was posted (include/subjects.lua)
--- ARGV[1]   JSON {"now": us | absent, "owner", "line", "waits", "scope", "minute", "subject", "tally", "firing": prefixes of keys, "remember_us",
+-- ARGV[1]   JSON {"now": us | absent, "owner", "remember_us",
 --           "most_decisions": as in settle.lua, "events": [{"id", "about": as in include/subjects.lua, "category", "configured",
 --             "deadline": string, "cancels": true: what waits is not posted any more, "edits": true: messages can be edited,
 --             "once": [name of a scope that its subject takes, ...], "why": JSON text for the record of what is cancelled}, ...]}
@@ -32,8 +33,8 @@ local PATIENCE_US = 300000000 -- an edit waits no longer for the line of its cha
 local call = cjson.decode(ARGV[1])
 local at = K
 at.now = microseconds(call.now)
-at.owner, at.line, at.waits, at.scope, at.minute, at.subject = call.owner, call.line, call.waits, call.scope, call.minute, call.subject
-at.remember_us, at.most_decisions, at.tally, at.firing = call.remember_us, call.most_decisions, call.tally, call.firing
+at.owner = call.owner
+at.remember_us, at.most_decisions = call.remember_us, call.most_decisions
 local cancelled = {}
 
 -- Ends an event that waits. A post that may have arrived keeps its slot.
@@ -96,7 +97,7 @@ local function editable_at(fields, header)
   local instant = count_of(fields.editable)
   local line = 'channel:' .. (fields.line or '')
   local given_up = count_of(header.seen) + PATIENCE_US
-  if at.now < given_up and plan.zfirst(at.line .. line) then
+  if at.now < given_up and plan.zfirst(at.line_prefix .. line) then
     local following = plan.zscore(at.lines, line) or math.huge
     instant = math.max(instant, math.min(given_up, math.max(following, at.now) + 1000000, at.now + AGAIN_US))
   end
@@ -119,13 +120,13 @@ local function free_keys(event, key)
   end
   for _, name in ipairs(names) do
     local tally = 'repeat:' .. event.category .. ':' .. string.sub(name, #'once:' + 1)
-    plan.del(at.scope .. name)
-    local its_name = plan.hget(at.tally .. tally, 'name')
+    plan.del(at.scope_prefix .. name)
+    local its_name = plan.hget(at.tally_prefix .. tally, 'name')
     if its_name and its_name == plan.hget(key, 'name') then
-      local its_count, its_editable = digest.drop_repeats(at, tally, at.tally .. tally)
+      local its_count, its_editable = digest.drop_repeats(at, tally, at.tally_prefix .. tally)
       count, editable = count + its_count, math.max(editable, its_editable)
     else
-      digest.close_repeats(at, tally, at.tally .. tally)
+      digest.close_repeats(at, tally, at.tally_prefix .. tally)
     end
   end
   plan.hdel(key, 'once')

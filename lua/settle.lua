@@ -4,6 +4,7 @@
 -- @keys events leased parked lines timers posting cooldowns pause totals names wake seen dead dead_ids dead_bytes
 -- @keys limited limited_older limited_log others others_older others_log deciding freed failures failing denials posted places limits_version seq
 -- @keys tallies guarantees turns scheduled editable metrics silences endings
+-- @prefixes line waits scope tally minute subject firing
 -- KEYS      as in take.lua; then
 --           seen        ZSET    id -> instant at which a settled id is forgotten; lives as long as its last member
 --           dead        STREAM  dead letters, oldest first; dead_ids HASH id -> entry; dead_bytes STRING: include/dead.lua
@@ -12,7 +13,7 @@
 --           metrics     HASH    what is counted beside the books (include/accounting.lua); permanent
 --           and then    the keys that "channels" and "events" point to
 -- ARGV[1]   JSON {"now": us | absent, "remember_us", "dead": {"max", "max_age_us", "max_bytes"} bounds of the dead letters,
---           "most_decisions", "line", "scope", "tally", "waits", "minute", "subject", "firing": prefixes of keys, "version": of the limits | absent; if another one is in
+--           "most_decisions", "version": of the limits | absent; if another one is in
 --             force, what waits for a limit or a channel asks again now,
 --           "channels": as in pace.lua,
 --           "events": [{"id", "category", "configured", "outcome": "sent" | "dropped" | "dead" | "parked" | "told" | "reported",
@@ -73,8 +74,7 @@ local MOST_TRIMMED = 200 -- dead letters that one call deletes for their bounds
 local call = cjson.decode(ARGV[1])
 local at = K
 at.now = microseconds(call.now)
-at.waits, at.line, at.scope, at.tally, at.minute = call.waits, call.line, call.scope, call.tally, call.minute
-at.remember_us, at.most_decisions, at.subject, at.firing = call.remember_us, call.most_decisions, call.subject, call.firing
+at.remember_us, at.most_decisions = call.remember_us, call.most_decisions
 local thread_keys = threads.of(call, at.now)
 local is_stale = stale(at.limits_version, call.version)
 local channels = lines.channels(call)
@@ -86,7 +86,7 @@ local function park(event, header, payload)
   header.unconfirmed, header.resent = event.unconfirmed, event.resent
   header.held = event.slots == 'hold' or nil
   if event.slots == 'hold' then
-    leases.note_slots(header, event, at.scope)
+    leases.note_slots(header, event, at.scope_prefix)
   end
   local ends = tonumber(event.deadline)
   if event.place == 'scheduled' then
@@ -190,7 +190,7 @@ local function turn_slots(event, header, malformed)
   if event.slots == 'release' then
     for _, scope in ipairs(event.scopes or {}) do
       if slots.release(KEYS[scope], slots.member(KEYS[scope], slot, event.id)) then
-        deferred.reopen(at, string.sub(KEYS[scope], #at.scope + 1))
+        deferred.reopen(at, string.sub(KEYS[scope], #at.scope_prefix + 1))
       end
     end
     leases.let_go(at, event.id, header)

@@ -1,10 +1,11 @@
 -- Begins a silence, or ends one before its time: what matches it is suppressed, or waits, when a worker takes it.
 --
 -- @keys silences silencing endings tallies events parked lines timers deciding freed wake guarantees scheduled totals names seq
+-- @prefixes waits tally firing
 -- KEYS      silences, silencing HASH, endings ZSET  see include/silences.lua; the first and the last live as long as their members,
 --           silencing is permanent
 --           all others as in take.lua
--- ARGV[1]   JSON {"now": us | absent, "waits", "tally", "firing": prefixes of keys, and one of
+-- ARGV[1]   JSON {"now": us | absent, and one of
 --           "row": JSON of include/silences.lua without "from" and "until", to begin one; with "for_us", "from_us" | absent: from now
 --             on, "most": silences that there may be, "category": end and replace the mute of this category | absent,
 --           "expire": id of a silence to end,
@@ -23,7 +24,7 @@
 
 local call = cjson.decode(ARGV[1])
 local at = K
-at.now, at.waits, at.tally, at.firing = microseconds(call.now), call.waits, call.tally, call.firing
+at.now = microseconds(call.now)
 silences.end_due(at)
 
 local function mutes_of(category)

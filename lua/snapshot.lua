@@ -1,5 +1,6 @@
 -- One look at everything status shows and --check verifies, at one instant. Read-only.
 --
+-- @prefixes leased line waits tally
 -- It looks at each owner of a lease, each category and each silence, and at a bounded number of everything else: of many lines,
 -- tallies and cool-downs it tells of some, and how much there is in all.
 --
@@ -7,7 +8,7 @@
 --           settle.lua); 11 to 13 the lanes, 14 to 16 the lanes' intermediate lists (RQ's); 17 awaited, 18 deferred
 --           (include/deferred.lua), 19 paused, 20 silences (include/silences.lua), 21 tallies (include/digest.lua), 22 scheduled; and where "named" is
 --           given, 23 metrics (include/accounting.lua), 24 shadowed, 25 names
--- ARGV[1]   JSON {"now": us | absent, "leased", "line", "waits", "tally": prefixes of keys, "named": how many names | absent}
+-- ARGV[1]   JSON {"now": us | absent, "named": how many names | absent}
 -- Returns   [JSON {"now", "waiting", "events", "leased", "requeued", "parked", "timers", "next_timer": us | null, "scheduled", "next_scheduled": us | null,
 --           "next_line": us | null, "deciding": entries of "lines" without an instant,
 --           "lines": {line: [count, next us | null, scope of a category's line | null]}, of each kind those that may go soonest,
@@ -49,7 +50,7 @@ end
 local leases = pairs_of(redis.call('ZRANGE', KEYS[2], 0, -1, 'WITHSCORES'))
 local leased = 0
 for owner in pairs(leases) do
-  leased = leased + redis.call('SCARD', call.leased .. owner)
+  leased = leased + redis.call('SCARD', K.leased_prefix .. owner)
 end
 
 local lines, of_channels, of_categories = {}, 0, 0
@@ -59,11 +60,11 @@ for i = 1, #entries, 2 do
   local entry, at = entries[i], entries[i + 1]
   local scope = string.match(entry, '^scope:(.*)$')
   local function note(line)
-    lines[line] = { redis.call('ZCARD', call.line .. line), at ~= 'inf' and at or cjson.null, scope or cjson.null }
+    lines[line] = { redis.call('ZCARD', K.line_prefix .. line), at ~= 'inf' and at or cjson.null, scope or cjson.null }
   end
   if scope then
     local room = MOST_LINES - of_categories
-    for _, line in ipairs(room > 0 and redis.call('ZRANGE', call.waits .. scope, 0, room - 1) or {}) do
+    for _, line in ipairs(room > 0 and redis.call('ZRANGE', K.waits_prefix .. scope, 0, room - 1) or {}) do
       note(line)
       of_categories = of_categories + 1
     end
@@ -81,7 +82,7 @@ local has_all_tallies = all_tallies <= MOST_TALLIES
 local told_tallies = has_all_tallies and redis.call('SMEMBERS', KEYS[21])
   or redis.call('SSCAN', KEYS[21], '0', 'COUNT', MOST_TALLIES)[2]
 for _, id in ipairs(told_tallies) do
-  local count, first, buffered = unpack(redis.call('HMGET', call.tally .. id, 'count', 'first', 'buffered'))
+  local count, first, buffered = unpack(redis.call('HMGET', K.tally_prefix .. id, 'count', 'first', 'buffered'))
   local is_on_timer = redis.call('ZSCORE', KEYS[6], id)
   local place = buffered and 'buffered' or is_on_timer and 'timer' or redis.call('ZSCORE', KEYS[4], id) and 'line'
   if not buffered or redis.call('ZSCORE', KEYS[6], buffered) then -- it may have been cancelled
@@ -91,7 +92,7 @@ end
 
 local silences, suppressed = pairs_of(redis.call('HGETALL', KEYS[20])), {}
 for id in pairs(silences) do
-  suppressed[id] = tonumber(redis.call('HGET', call.tally .. 'silence:' .. id, 'count') or 0)
+  suppressed[id] = tonumber(redis.call('HGET', K.tally_prefix .. 'silence:' .. id, 'count') or 0)
 end
 
 local cooling = '(' .. digits(now)

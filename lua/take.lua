@@ -4,6 +4,7 @@
 -- @keys events leases leased requeued parked lines timers posting pause beat seq totals seen dead_ids suspended
 -- @keys lane_high lane_normal lane_low later_high later_normal later_low awaited deferred deciding wake limited limited_older
 -- @keys limited_log others others_older others_log freed paused cooldowns places limits_version silences silencing endings tallies names guarantees reopening turns failures scheduled
+-- @prefixes line waits tally scope minute firing leased
 -- KEYS      events      HASH    id -> record (include/record.lua) of an event, from its first sight until it is settled
 --           leases      ZSET    owner -> end of its lease
 --           leased      SET     ids that this owner holds; gone when empty
@@ -43,7 +44,7 @@
 --           turns       HASH    channel -> turns taken in its line (include/lines.lua); gone with the line
 --           failures    HASH    channel -> its failures in a row (include/pause.lua); lives an hour after the last one
 -- ARGV[1]   JSON {"now": us | absent, "owner", "lease_us", "new": most requeued and new events, "due": most waiting events that are
---           due, "leased", "line", "waits", "tally", "scope", "minute", "firing": prefixes of keys, "most_decisions", "grace_us": from
+--           due, "most_decisions", "grace_us": from
 --           an unconfirmed post until it is reconciled,
 --           "opened": {scope: [instant, room]} | absent: for each scope that this owner has asked about its last batch, the
 --             instant from which on one more event may pass, and how many may pass at once,
@@ -93,8 +94,6 @@ local call = cjson.decode(ARGV[1])
 local at = K
 at.now = microseconds(call.now)
 at.owner, at.new, at.due, at.undecided, at.grace_us = call.owner, call.new, call.due, call.undecided, call.grace_us
-at.line, at.waits, at.tally, at.scope, at.leased_prefix = call.line, call.waits, call.tally, call.scope, call.leased
-at.minute, at.firing = call.minute, call.firing
 at.remember_us, at.most_decisions, at.is_wordless = call.remember_us, call.most_decisions, call.wordless
 
 local LANES = { 'lane_high', 'lane_normal', 'lane_low' }
@@ -123,7 +122,7 @@ local function reclaim(grace)
   local is_done = true
   if at.now >= grace then
     for _, owner in ipairs(plan.zdue(at.leases, at.now, 4)) do
-      is_done = leases.take_over(at, owner, call.leased .. owner) and is_done
+      is_done = leases.take_over(at, owner, K.leased_prefix .. owner) and is_done
     end
   end
   return is_done

@@ -235,8 +235,7 @@ class Admission:
             self._prefilter.follow(policy.hours)
 
     def _facts_of(self, bounds: Bounds) -> dict[str, Any]:
-        minute = self._keys.minute_prefix
-        return {"remember_us": self._remember_us, "most_decisions": bounds.decisions, "minute": minute}
+        return {"remember_us": self._remember_us, "most_decisions": bounds.decisions}
 
     def admit(self, asking: Sequence[Asking], *, ahead: Sequence[Scope]) -> Admitting:
         """See ``ports.Gate.admit``."""
@@ -259,7 +258,7 @@ class Admission:
         ]  # fmt: skip
         ends = Ends(asking, self._shown_chars)
         names += [keys.tally(counting.id) for counting in ends.tallies]
-        said = call.facts | self._facts | ends.facts(call, keys)
+        said = call.facts | self._facts | ends.facts(call)
         if any(shadows):
             said["shadow_names"] = _shadow_names(call)
         if self._clock is not None:
@@ -348,7 +347,7 @@ class Ends:
         self._kind_of = [self._kind(place, each) if each.drops else 0 for place, each in enumerate(asking, 1)]
         self._other_of = [self._other(each) if each.repeats else 0 for each in asking]
 
-    def facts(self, call: Call, keys: Keys) -> dict[str, Any]:
+    def facts(self, call: Call) -> dict[str, Any]:
         """What admit.lua is told beside the gate's call."""
         named: dict[str, tuple[str, Limit]] = {}
         for counting in self.tallies:
@@ -366,10 +365,10 @@ class Ends:
         if any(self._other_of) or any(_asks_once(each.candidate) for each in self._asking):
             facts["others"] = self._other_of
         if about := self._about():
-            facts |= {"about": about, "subject": keys.subject_prefix}
+            facts["about"] = about
         owning = [place for place, each in enumerate(self._asking, 1) if each.candidate.leased.may_own_slots]
         if owning:
-            facts |= {"release": owning, "scope": keys.scope_prefix, "waits": keys.waits_prefix}
+            facts["release"] = owning
         if not self.tallies:
             return facts
         counted = [(place, event) for events in self._counted for place, event in events]
@@ -385,10 +384,6 @@ class Ends:
                 for (place, _), leased in zip(counted, leased_at, strict=True)
                 if leased.name != leased.id
             },
-            "subject": keys.subject_prefix,
-            "tally": keys.tally_prefix,
-            "scope": keys.scope_prefix,
-            "waits": keys.waits_prefix,
         }
 
     def _kind(self, place: int, asking: Asking) -> int:

@@ -123,11 +123,10 @@ class ExplainCalls:
             keys.silences, keys.paused, keys.failures, keys.scheduled, keys.limits_version, keys.limits_versions[0],
             keys.removed, *keys.decision_logs,
         ]  # fmt: skip
-        self._prefixes = {"leased": keys.leased_prefix, "line": keys.line_prefix, "waits": keys.waits_prefix}
 
     def call(self, ids: Sequence[str], *, payloads: bool, limits: bool = False) -> tuple[list[str], dict[str, Any]]:
         """Keys and the call, for ids on the queue; with ``limits``, for the content of those in force where needed."""
-        call: dict[str, Any] = {"ids": list(ids), **self._prefixes}
+        call: dict[str, Any] = {"ids": list(ids)}
         if payloads:
             call["payloads"] = True
         if limits:

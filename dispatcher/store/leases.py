@@ -96,15 +96,6 @@ class Outbox:
         self._is_new = True
         self._fingerprint: str | None = None
         self._names_by_script: dict[str, list[str]] = {}
-        self._prefixes = {
-            "line": keys.line_prefix,
-            "waits": keys.waits_prefix,
-            "scope": keys.scope_prefix,
-            "tally": keys.tally_prefix,
-            "minute": keys.minute_prefix,
-            "subject": keys.subject_prefix,
-            "firing": keys.firing_prefix,
-        }
         self._silences = NOTHING_SILENCED
         self._reader: Reader[Taken] | None = None
         self._promised: deque[int] = deque()
@@ -184,7 +175,6 @@ class Outbox:
         """See ``ports.Outbox.recover``."""
         call = {
             "owner": self.owner,
-            **self._prefixes,
             "remember_us": self._remember_us,
             "most_decisions": self._bounds.decisions,
             "events": [recovery_row(each) for each in recoveries],
@@ -199,7 +189,6 @@ class Outbox:
         call = {
             "owner": self.owner,
             **self._version,
-            **self._prefixes,
             "events": [deferral_row(each, table, self._bounds.text) for each in deferrals],
         }
         answer = self._current(decode_answer(self._line_up(table.keys, call)))
@@ -217,7 +206,7 @@ class Outbox:
             }
             for each in candidates
         ]
-        facts = {"owner": self.owner, "free": free, **self._prefixes, **self._version}
+        facts = {"owner": self.owner, "free": free, **self._version}
         call = facts | {"channels": table.channels, "events": events, **self._threads(table)}
         answer = self._current(decode_answer(self._pace(table.keys, call)))
         return [started(each, row) for each, row in zip(candidates, answer["events"], strict=True)]
@@ -229,7 +218,6 @@ class Outbox:
             "remember_us": self._remember_us,
             "dead": self._bounds.of_letters(),
             "most_decisions": self._bounds.decisions,
-            **self._prefixes,
             **self._version,
             "events": [settlement_row(each, table, self._bounds.text) for each in settlements],
             "channels": table.channels,
@@ -329,17 +317,15 @@ class Outbox:
         return self._names_by_script[script]
 
     def _ask(self, call: dict[str, Any]) -> Callable[[], Taken]:
-        keys, names = self._keys, self._names_of("take")
+        names = self._names_of("take")
         prefiltering = None if self._prefilter is None else self._prefilter.call()
         call |= {
             "grace_us": self._grace_us,
             "owner": self.owner,
             "lease_us": self._lease_us,
-            "leased": keys.leased_prefix,
             "most_decisions": self._bounds.decisions,
             "remember_us": self._remember_us,
             **self._version,
-            **self._prefixes,
         }
         if not self._bounds.text:
             call["wordless"] = True
@@ -357,7 +343,7 @@ class Outbox:
         return read_answer
 
     def _renewed(self, call: dict[str, Any]) -> int:
-        facts = {"owner": self.owner, "leased": self._keys.leased_prefix, "grace_us": self._grace_us, **self._prefixes}
+        facts = {"owner": self.owner, "grace_us": self._grace_us}
         returned = 0
         while True:
             number, is_more = self._renew(self._names_of("renew"), facts | call)

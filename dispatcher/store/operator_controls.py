@@ -18,7 +18,6 @@ class Pausing:
 
     def __init__(self, client: Client, keys: Keys, *, clock: Callable[[], int] | None = None) -> None:
         self._names = [keys.named(name) for name in script_keys("pause")]
-        self._line = keys.line_prefix
         self._script = JsonScript(client, "pause", clock)
 
     def pause(self, what: str, by: str, why: str = "") -> bool:
@@ -30,4 +29,4 @@ class Pausing:
         return self._run(what, {})
 
     def _run(self, what: str, facts: dict[str, Any]) -> bool:
-        return bool(self._script(self._names, {"what": what, "line": self._line, **facts}))
+        return bool(self._script(self._names, {"what": what, **facts}))

@@ -171,10 +171,6 @@ class ParkedEvents:
             settlements.append(settlement)
             rows.append(row)
         call = {
-            "line": keys.line_prefix,
-            "waits": keys.waits_prefix,
-            "minute": keys.minute_prefix,
-            "scope": keys.scope_prefix,
             "remember_us": self._remember_us,
             "most_decisions": self._policy.dead_letters.decisions,
             "events": rows,

@@ -80,7 +80,6 @@ class Silencing:
         self._client = client
         self._keys = keys
         self._names = [keys.named(name) for name in script_keys("silence")]
-        self._prefixes = {"waits": keys.waits_prefix, "tally": keys.tally_prefix, "firing": keys.firing_prefix}
         self._script = JsonScript(client, "silence", clock)
 
     def begin(self, wanted: Wanted, *, replaces: str | None = None) -> Begun:
@@ -112,7 +111,7 @@ class Silencing:
             call["from_us"] = wanted.from_us
         if replaces is not None:
             call["category"] = replaces
-        answer = self._script(self._names, self._prefixes | call)
+        answer = self._script(self._names, call)
         if not answer:
             raise TooManySilences
         id_, from_us, until_us = answer
@@ -120,7 +119,7 @@ class Silencing:
 
     def expire(self, silence_id: str) -> bool:
         """End a silence, and let what waits for that go; whether there was one."""
-        return bool(self._script(self._names, self._prefixes | {"expire": silence_id}))
+        return bool(self._script(self._names, {"expire": silence_id}))
 
     def mute(self, category: str, for_us: int, who: str, why: str) -> int:
         """Mute a category from now on for so long, in place of a mute it has; returns the instant at which that ends.
@@ -132,7 +131,7 @@ class Silencing:
 
     def unmute(self, category: str) -> bool:
         """End all mutes of a category, and let what waits for that go; whether it was muted."""
-        return bool(self._script(self._names, self._prefixes | {"unmute": category}))
+        return bool(self._script(self._names, {"unmute": category}))
 
     def all(self) -> list[Kept]:
         """Those in force and those that begin later; the one that ends first comes first."""

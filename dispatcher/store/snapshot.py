@@ -253,12 +253,6 @@ class Books:
             keys.totals, keys.dead, *queue.lanes, *queue.intermediates, keys.awaited, keys.deferred, keys.paused,
             keys.silences, keys.tallies, keys.scheduled,
         ]  # fmt: skip
-        self._call = {
-            "leased": keys.leased_prefix,
-            "line": keys.line_prefix,
-            "waits": keys.waits_prefix,
-            "tally": keys.tally_prefix,
-        }
         self._snapshot = JsonScript(client, "snapshot", clock)
         self._client = client
         self._keys = keys
@@ -267,14 +261,14 @@ class Books:
 
     def snapshot(self) -> Snapshot:
         """The snapshot."""
-        answer, books = self._snapshot(self._names, self._call)
+        answer, books = self._snapshot(self._names, {})
         return _snapshot(decode_answer(answer), _counts(books))
 
     def measure(self, named: int) -> Measured:
         """A snapshot, and what metrics need beside it, at one instant. Names of categories are the first ``named``."""
         keys = self._keys
         names = [*self._names, keys.metrics, keys.shadowed, keys.names]
-        answer, books, metrics, shadowed = self._snapshot(names, {**self._call, "named": named})
+        answer, books, metrics, shadowed = self._snapshot(names, {"named": named})
         facts = decode_answer(answer)
         return Measured(
             _snapshot(facts, _counts(books)),

@@ -28,7 +28,7 @@
 -- "limits_refused". It is permanent.
 --
 -- `at` names the keys totals, names, seen, limited, limited_older, limited_log, others, others_older, others_log, events, leased;
--- minute: prefix of keys; and now, remember_us, most_decisions.
+-- and minute_prefix; and now, remember_us, most_decisions.
 local accounting = module(function(accounting)
   accounting.UNREADABLE = '-' -- the category of what cannot be read
   local MOST_NAMES = 1000
@@ -91,7 +91,7 @@ local accounting = module(function(accounting)
 
   local function minute_of(at)
     if not minute then
-      minute = at.minute .. digits(math.floor(at.now / MINUTE_US))
+      minute = at.minute_prefix .. digits(math.floor(at.now / MINUTE_US))
       plan.keep_alive(minute, KEPT_US, KEPT_US + HOUR_US)
     end
     return minute

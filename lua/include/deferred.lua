@@ -8,8 +8,8 @@
 -- holds. Its next take means that it has decided. No event overtakes another one: an event that was seen later waits until the
 -- earlier ones are decided, but no longer than ORDER_US for a slow worker.
 --
--- `at` names the keys: events, parked, lines, totals, awaited, deferred, deciding, freed, guarantees; the prefixes line and
--- waits; the owner; and now.
+-- `at` names the keys: events, parked, lines, totals, awaited, deferred, deciding, freed, guarantees; line_prefix and
+-- waits_prefix; the owner; and now.
 local deferred = module(function(deferred)
   deferred.RANKS = { high = 0, normal = 1, low = 2 }
   local ORDER_US = 1000000
@@ -25,10 +25,10 @@ local deferred = module(function(deferred)
   -- Notes for which scope the line waits, and the rank of its head; forgets a line that is empty.
   local function rank_line(at, line, scope)
     local before = plan.hget(at.awaited, line)
-    local head, rank = plan.zfirst(at.line .. line)
+    local head, rank = plan.zfirst(at.line_prefix .. line)
     if before and (before ~= scope or not head) then
-      plan.zrem(at.waits .. before, line)
-      if not plan.zfirst(at.waits .. before) then
+      plan.zrem(at.waits_prefix .. before, line)
+      if not plan.zfirst(at.waits_prefix .. before) then
         plan.zrem(at.lines, 'scope:' .. before)
         if string.find(before, '^guarantee:') then
           plan.srem(at.guarantees, before)
@@ -36,7 +36,7 @@ local deferred = module(function(deferred)
       end
     end
     if head then
-      plan.zadd(at.waits .. scope, rank, line)
+      plan.zadd(at.waits_prefix .. scope, rank, line)
       plan.hset(at.awaited, line, scope)
       if string.find(scope, '^guarantee:') then
         plan.sadd(at.guarantees, scope)
@@ -48,7 +48,7 @@ local deferred = module(function(deferred)
 
   -- One more event may pass the scope from `instant` on, or from an earlier instant that is noted already.
   function deferred.open_at(at, scope, instant)
-    if plan.zfirst(at.waits .. scope) then
+    if plan.zfirst(at.waits_prefix .. scope) then
       plan.zadd_lower(at.lines, instant, 'scope:' .. scope)
     end
   end
@@ -118,7 +118,7 @@ local deferred = module(function(deferred)
   -- Puts an event into its line and counts it. `scope` refused the event until `instant`; or no scope did, and the event
   -- waits behind others.
   function deferred.line_up(at, id, header, payload, scope, instant)
-    plan.zadd(at.line .. header.line, header.rank * RANK + header.seq, id)
+    plan.zadd(at.line_prefix .. header.line, header.rank * RANK + header.seq, id)
     plan.zadd(at.parked, tonumber(header.deadline), id)
     scope = scope or plan.hget(at.awaited, header.line) or header.line
     rank_line(at, header.line, scope)
@@ -138,7 +138,7 @@ local deferred = module(function(deferred)
 
   -- Takes an event out of its line. The caller removes it from `parked` and writes it to its next place.
   function deferred.leave(at, id, header)
-    plan.zrem(at.line .. header.line, id)
+    plan.zrem(at.line_prefix .. header.line, id)
     rank_line(at, header.line, plan.hget(at.awaited, header.line) or header.line)
     local left = count_of(plan.hget(at.deferred, header.category)) - 1
     if left > 0 then
@@ -169,7 +169,7 @@ local deferred = module(function(deferred)
 
   -- The score of the first event of a line.
   function deferred.head(at, line)
-    local _, score = plan.zfirst(at.line .. line)
+    local _, score = plan.zfirst(at.line_prefix .. line)
     return score
   end
 

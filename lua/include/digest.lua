@@ -16,8 +16,8 @@
 --                 subject: what it is about, and name: its name, as in include/subjects.lua, where it says what it is about.
 --                 Where another message takes its place before all repeats are told, the tally goes on as 'repeat:CATEGORY:DIGEST+SEQ'.
 --
--- `at` names the keys events, leased, parked, timers, totals, names, seq, tallies, and those of include/accounting.lua; subject: prefix
--- of the keys of subjects, and tally: of these; and now.
+-- `at` names the keys events, leased, parked, timers, totals, names, seq, tallies, and those of include/accounting.lua;
+-- subject_prefix and tally_prefix; and now.
 -- A `tally` of a call: its id, its key, how long it collects (delay_us), or of quiet hours until when (until_us).
 local digest = module(function(digest)
   local MOST_SAMPLES = 5
@@ -94,7 +94,7 @@ local digest = module(function(digest)
 
   -- A digest message whose record cannot be read begins anew; where its tally is gone, that is its end.
   function digest.begin_anew(at, id)
-    if redis.call('EXISTS', at.tally .. id) == 0 then
+    if redis.call('EXISTS', at.tally_prefix .. id) == 0 then
       plan.hdel(at.events, id)
       plan.srem(at.tallies, id)
     else
@@ -132,8 +132,8 @@ local digest = module(function(digest)
   -- The tally of a buffered single that cannot be read goes.
   function digest.forget_buffered(at, id)
     for _, tally in ipairs(plan.smembers(at.tallies, MOST_TALLIES)) do
-      if plan.hget(at.tally .. tally, 'buffered') == id then
-        plan.del(at.tally .. tally)
+      if plan.hget(at.tally_prefix .. tally, 'buffered') == id then
+        plan.del(at.tally_prefix .. tally)
         plan.srem(at.tallies, tally)
       end
     end
@@ -265,7 +265,7 @@ local digest = module(function(digest)
   -- The tally ends, and its message may be edited later to tell of a recovery: it goes on telling of its repeats then.
   local function leave_count(at, key, count)
     local subject = plan.hget(key, 'subject')
-    local about = is_text(subject) and at.subject and at.subject .. subject
+    local about = is_text(subject) and at.subject_prefix and at.subject_prefix .. subject
     if about and count > 0 and plan.hget(about, 'name') == plan.hget(key, 'name') then
       plan.hset(about, 'count', digits(count))
     end
@@ -277,9 +277,9 @@ local digest = module(function(digest)
     if count > (number_in(key, 'shown') or 0) then
       local apart = id .. '+' .. digits(next_seq(at))
       for field, value in pairs(plan.hgetall(key)) do
-        plan.hset(at.tally .. apart, field, value)
+        plan.hset(at.tally_prefix .. apart, field, value)
       end
-      plan.hset(at.tally .. apart, 'next', digits(at.now))
+      plan.hset(at.tally_prefix .. apart, 'next', digits(at.now))
       plan.sadd(at.tallies, apart)
       digest.park(at, apart, digest.new_header(at), math.max(number_in(key, 'edit') or 0, at.now))
     end
@@ -430,7 +430,7 @@ local digest = module(function(digest)
   -- The payload of a digest message for its owner: its tally as it stands now or, while the fate of its last post is to be
   -- reconciled , as that post told of it. An edit is not reconciled but made again.
   function digest.snapshot(at, id, header)
-    local key = at.tally .. id
+    local key = at.tally_prefix .. id
     mend(key)
     if string.find(id, '^repeat:') or (string.find(id, '^digest:') and plan.hget(key, 'shown')) then
       header.unconfirmed = nil

@@ -188,7 +188,7 @@ local due = module(function(due)
   -- Takes the next event of a channel's line. If the channel takes one post at a time, the event gets the turn. Returns how
   -- many events were taken.
   local function take_channel_head(at, entry)
-    local line, channel = at.line .. entry, string.match(entry, '^channel:(.*)$') or entry
+    local line, channel = at.line_prefix .. entry, string.match(entry, '^channel:(.*)$') or entry
     local id, seq = lines.next_of(at, line, channel)
     if not id then
       plan.zrem(at.lines, entry)
@@ -226,7 +226,7 @@ local due = module(function(due)
   local function take_heads(at, scope, most)
     local taken = 0
     for _ = 1, most do
-      local line, rank = plan.zfirst(at.waits .. scope)
+      local line, rank = plan.zfirst(at.waits_prefix .. scope)
       if not line then
         plan.zrem(at.lines, 'scope:' .. scope)
         return taken
@@ -234,9 +234,9 @@ local due = module(function(due)
       if is_behind(at, deferred.seq_of(rank)) then
         return taken
       end
-      local id = plan.zfirst(at.line .. line)
+      local id = plan.zfirst(at.line_prefix .. line)
       if not id then -- the line is empty
-        plan.zrem(at.waits .. scope, line)
+        plan.zrem(at.waits_prefix .. scope, line)
         plan.hdel(at.awaited, line)
         return taken
       end

@@ -9,7 +9,7 @@
 -- category, and its JSON is [us of the window, configured, text of the limit].
 --
 -- `at` names the keys events, leased, parked, totals, seen, dead_ids, places, tallies, seq, those of include/silences.lua, the four parts of the
--- decision record, the keys of include/leases.lua; owner, tally and minute: prefixes of keys; and now.
+-- decision record, the keys of include/leases.lua; owner, tally_prefix and minute_prefix; and now.
 local intake = module(function(intake)
   intake.bytes = 0
   local EDITS = 'edits' -- in place of a channel: the edits of messages
@@ -88,8 +88,8 @@ local intake = module(function(intake)
     header.state, header.timer, header.scheduled, header.entry = nil, nil, nil, nil
     hand_out_again(at, id, header, payload)
     local tally = header.buffered and 'digest:' .. header.category
-    if tally and plan.hget(at.tally .. tally, 'buffered') == id then
-      plan.del(at.tally .. tally)
+    if tally and plan.hget(at.tally_prefix .. tally, 'buffered') == id then
+      plan.del(at.tally_prefix .. tally)
       plan.srem(at.tallies, tally)
     end
   end
@@ -248,7 +248,7 @@ local intake = module(function(intake)
   local function open(at, scope)
     local number, name, windows, told = unpack(scope)
     if not scopes[number] then
-      scopes[number], tells[number] = slots.open(at.scope .. name, windows, at.now), told
+      scopes[number], tells[number] = slots.open(at.scope_prefix .. name, windows, at.now), told
     end
     return number
   end
@@ -283,7 +283,7 @@ local intake = module(function(intake)
       return false
     end
     local name = 'once:' .. about
-    local is_known, holder, until_us, since = pcall(slots.holder, at.scope .. name, named[1], at.now)
+    local is_known, holder, until_us, since = pcall(slots.holder, at.scope_prefix .. name, named[1], at.now)
     if not is_known or not holder then
       return false
     end

@@ -7,7 +7,7 @@
 --
 -- `at` names the keys events, leases, requeued, parked, lines, timers, scheduled, posting, totals, cooldowns, those of include/deferred.lua,
 -- for `renew` also beat, reopening and pause;
--- grace_us: from a post with an unknown delivery status until it is reconciled, scope: prefix of the keys of slots; and now.
+-- grace_us: from a post with an unknown delivery status until it is reconciled; scope_prefix; and now.
 local leases = module(function(leases)
   leases.POISON_DEATHS = 2 -- workers that died with an event, from which on it is taken alone
   local GRACE_US = 2000000
@@ -87,7 +87,7 @@ local leases = module(function(leases)
   function leases.unconfirmed(at, id, header, payload)
     lines.free_all(at, id) -- wherever it posts: a malformed header may name another channel
     if header.pace then
-      local pace = at.scope .. 'pace:' .. header.channel
+      local pace = at.scope_prefix .. 'pace:' .. header.channel
       plan.zadd(pace, at.now, id .. ' ' .. digits(at.now))
       plan.keep_alive(pace, header.pace, 2 * header.pace)
     end
@@ -157,11 +157,11 @@ local leases = module(function(leases)
   function leases.leave_place(at, id, header)
     plan.zrem(at.timers, id)
     plan.zrem(at.scheduled, id)
-    if header.line and plan.zscore(at.line .. header.line, id) then
+    if header.line and plan.zscore(at.line_prefix .. header.line, id) then
       deferred.leave(at, id, header)
     end
     local line = header.entry or header.channel and 'channel:' .. header.channel
-    if line and plan.zrem(at.line .. line, id) and not plan.zfirst(at.line .. line) then
+    if line and plan.zrem(at.line_prefix .. line, id) and not plan.zfirst(at.line_prefix .. line) then
       plan.zrem(at.lines, line)
     end
   end
@@ -174,12 +174,12 @@ local leases = module(function(leases)
     local was_requeued = plan.zrem(at.requeued, id)
     local channel = header.channel and 'channel:' .. header.channel
     for _, each in ipairs({ line or '', header.line or '', header.entry or '', channel or '' }) do
-      if each ~= '' and plan.zscore(at.line .. each, id) then
+      if each ~= '' and plan.zscore(at.line_prefix .. each, id) then
         if deferred.is_line(each) then
           deferred.leave(at, id, { line = each, category = deferred.category_of(at, each) })
         else
-          plan.zrem(at.line .. each, id)
-          if not plan.zfirst(at.line .. each) then
+          plan.zrem(at.line_prefix .. each, id)
+          if not plan.zfirst(at.line_prefix .. each) then
             plan.zrem(at.lines, each)
           end
         end
@@ -213,7 +213,7 @@ local leases = module(function(leases)
   function leases.let_go(at, id, header, own)
     local slot = header.seq and record.slot(header)
     for _, name in ipairs(slot and (header.slots or header.holds) or {}) do
-      local key = at.scope .. name
+      local key = at.scope_prefix .. name
       if not (own and own[key]) and slots.release(key, slots.member(key, slot, id)) then
         deferred.reopen(at, name)
       end

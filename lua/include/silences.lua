@@ -7,7 +7,7 @@
 -- `silencing` HASH      version: differs after each change of `silences`; last: number of the last silence; names: JSON [name of
 --                       a category as above, ...] of all silences
 -- `endings` ZSET        id -> when it ends, if nobody ends it before
--- tally     HASH        its tally, 'silence:ID' (include/digest.lua has the prefix): row: as in `silences`; count: how many it has
+-- tally     HASH        its tally, 'silence:ID' (include/digest.lua): row: as in `silences`; count: how many it has
 --                       suppressed; first: since when it is there; 'to CHANNEL': how many would have gone there; keys: '1' once one of these
 --                       events said what it is about; more: '1' if more than MOST_KEYS did; ended: when it has ended.
 --                       Lives until its report is told.
@@ -17,7 +17,7 @@
 -- A silence ends in one step: it leaves `silences`, what waits for its end goes on, and its report is parked. The report is a
 -- digest message 'silence:ID', for one that has nothing to report too: workers that took events before the end may still count them.
 --
--- `at` names the keys above and those of include/deferred.lua and include/digest.lua; tally and firing: prefixes of keys; and now.
+-- `at` names the keys above and those of include/deferred.lua and include/digest.lua; tally_prefix and firing_prefix; and now.
 -- A `silenced` of a call: {"ids": [the silence that suppresses the event, others that match it, ...], "to": the event's channel,
 -- "fires": true of an event that tells of a failure and says which | absent}.
 local silences = module(function(silences)
@@ -28,7 +28,7 @@ local silences = module(function(silences)
   local SETTLE_US = 1000000 -- after the end of a silence, until workers have decided what they took before it
 
   function silences.key(at, id)
-    return at.tally .. silences.PREFIX .. id
+    return at.tally_prefix .. silences.PREFIX .. id
   end
 
   function silences.row(at, id)
@@ -89,7 +89,7 @@ local silences = module(function(silences)
 
   local function forget(at, id)
     plan.del(silences.key(at, id))
-    plan.del(at.firing .. id)
+    plan.del(at.firing_prefix .. id)
     plan.srem(at.tallies, silences.PREFIX .. id)
   end
 
@@ -144,7 +144,7 @@ local silences = module(function(silences)
   local sizes = {} -- key of what is firing -> how many
 
   local function note_firing(at, id, about)
-    local key, name, instant = at.firing .. id, about[subjects.NAME], tonumber(about[subjects.INSTANT])
+    local key, name, instant = at.firing_prefix .. id, about[subjects.NAME], tonumber(about[subjects.INSTANT])
     plan.hset(silences.key(at, id), 'keys', '1')
     if not plan.zscore(key, name) then
       sizes[key] = sizes[key] or redis.call('ZCARD', key)
@@ -188,7 +188,7 @@ local silences = module(function(silences)
   -- What a subject tells of was over at `instant`. A silence that lasts until nothing is firing any more may end with it.
   function silences.resolve(at, name, instant)
     for _, id in ipairs(silences.ids(at)) do
-      local key = at.firing .. id
+      local key = at.firing_prefix .. id
       local since = plan.zscore(key, name)
       if since and since <= instant then
         plan.zrem(key, name)
@@ -208,7 +208,7 @@ local silences = module(function(silences)
       fields[#fields + 1], fields[#fields + 2] = field, tostring(value)
     end
     fields[#fields + 1], fields[#fields + 2] = 'now', digits(at.now)
-    fields[#fields + 1], fields[#fields + 2] = 'firing', digits(redis.call('ZCARD', at.firing .. id))
+    fields[#fields + 1], fields[#fields + 2] = 'firing', digits(redis.call('ZCARD', at.firing_prefix .. id))
     return cjson.encode(fields)
   end
 

@@ -14,7 +14,7 @@
 -- INSTANT is when an event was created or, if it does not say so, first seen. Of two of one instant the one with the lower SEQ
 -- is the older.
 --
--- `at` names the keys events, timers, editable (ZSET subject -> when its message was posted); subject: prefix of the keys; and now.
+-- `at` names the keys events, timers, editable (ZSET subject -> when its message was posted); subject_prefix; and now.
 -- An `about` of a call: [subject, INSTANT: string, REMEMBER: 1 | 0, SHOWN: text and labels for the record, how long it is kept: us].
 local subjects = module(function(subjects)
   local MOST_LIVE, MOST_KEPT, KEPT_US = 100, 10000, 604800000000
@@ -22,7 +22,7 @@ local subjects = module(function(subjects)
   subjects.NAME, subjects.INSTANT, subjects.REMEMBER, subjects.SHOWN, subjects.SPAN = 1, 2, 3, 4, 5
 
   function subjects.key(at, about)
-    return at.subject .. about[subjects.NAME]
+    return at.subject_prefix .. about[subjects.NAME]
   end
 
   -- Whether "INSTANT SEQ" is before this instant and number.
@@ -81,7 +81,7 @@ local subjects = module(function(subjects)
 
   function subjects.forget_message(at, name)
     for _, field in ipairs(MESSAGE) do
-      plan.hdel(at.subject .. name, field)
+      plan.hdel(at.subject_prefix .. name, field)
     end
     plan.zrem(at.editable, name)
   end
