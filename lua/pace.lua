@@ -6,6 +6,7 @@
 -- @prefixes line waits scope minute
 -- KEYS      as in take.lua; then the keys that "channels" and "events" point to
 -- ARGV[1]   JSON {"now": us | absent, "owner", "free": posts this worker can start, "version": of the limits | absent,
+--           "decided": true: with these events the owner has decided all that it took | absent,
 --           "channels": [{"name", "line": KEYS position, "pace": KEYS position, "max", "window_us"}, ...]
 --             line    ZSET  id -> score (include/lines.lua), the events that wait for this channel
 --             pace    ZSET  slots of the channel's pace, charged at each reply (include/slots.lua); max absent: no pace
@@ -154,6 +155,12 @@ local function start(event)
   return answer
 end
 
+if call.decided and deferred.decided(at, call.owner) then
+  local _, first = plan.zfirst(at.lines)
+  if first and first <= at.now then
+    plan.ring(at.wake) -- others may have waited for the decision of this owner
+  end
+end
 local results = {}
 for n, event in ipairs(call.events) do
   results[n] = plan.sismember(at.leased, event.id) and start(event) or '"lost"'

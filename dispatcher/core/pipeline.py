@@ -127,19 +127,22 @@ class Dispatcher:
         parts = _parts_of(batch)
         for place, part in enumerate(parts):
             try:
-                started += self._dispatch(part, now_us, free - len(started), silences, begin)
+                is_last = place == len(parts) - 1
+                started += self._dispatch(part, now_us, free - len(started), silences, begin, is_last=is_last)
             except Overtaken as error:
                 rest = [each for later in parts[place + 1 :] for each in later]
                 raise Overtaken([*error.undecided, *rest], error.version) from error
         return started
 
-    def _dispatch(
+    def _dispatch(  # noqa: PLR0913 - as of dispatch, and whether it is the last part
         self,
         batch: Sequence[Leased | Undecodable],
         now_us: int,
         free: int,
         silences: Silences,
         begin: Callable[[Started], None],
+        *,
+        is_last: bool,
     ) -> list[Started]:
         """As ``dispatch``, of events of which no two are the failure and the recovery of one thing."""
         found = self._arrive(batch, now_us)
@@ -151,7 +154,7 @@ class Dispatcher:
             found = self._ask_gate(found)
             found = self._line_up_refused(found)
             found = self._settle_ended(found)
-            return self._start(found.admitted, free, begin)
+            return self._start(found.admitted, free, begin, is_last=is_last)
         except StaleLimits as error:
             raise Overtaken(found.undecided, error.in_force) from error
 
@@ -429,11 +432,13 @@ class Dispatcher:
         self.settle(batch.ended)
         return replace(batch, ended=())
 
-    def _start(self, admitted: Sequence[Candidate], free: int, begin: Callable[[Started], None]) -> list[Started]:
+    def _start(
+        self, admitted: Sequence[Candidate], free: int, begin: Callable[[Started], None], *, is_last: bool
+    ) -> list[Started]:
         if not admitted:
             return []
         by_s = self.clock() + self.post_s
-        answers = self.outbox.start(admitted, free)
+        answers = self.outbox.start(admitted, free, is_last=is_last)
         started = [replace(answer, leaves_by_s=by_s) for answer in answers if isinstance(answer, Started)]
         for each in started:
             begin(each)

@@ -117,8 +117,13 @@ class Outbox(Protocol):
         """With the next ``take``, tell from when on heads of lines may pass the scopes that this batch asked for."""
         ...
 
-    def start(self, candidates: Sequence[Candidate], free: int) -> list[Started | Waiting | None]:
-        """Mark up to ``free`` of them as sending; park the others in their channel's line. None: lease lost."""
+    def start(
+        self, candidates: Sequence[Candidate], free: int, *, is_last: bool = False
+    ) -> list[Started | Waiting | None]:
+        """Mark up to ``free`` of them as sending; park the others in their channel's line. None: lease lost.
+
+        ``is_last``: with these the caller has decided all of the batch.
+        """
         ...
 
     def settle(self, settlements: Sequence[Settlement]) -> Settled:

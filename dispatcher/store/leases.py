@@ -101,11 +101,18 @@ class Outbox:
         self._promised: deque[int] = deque()
         self._nth = 0
         self._goes_on = True
+        self._can_go_on = False
+        self._is_decided = False
         self._broken: GateUnavailable | None = None
         """The error of a prefetched batch that did not arrive. The next ``take`` raises it."""
         self._take, self._resolve, self._line_up, self._pace, self._settle, self._renew = (
             JsonScript(client, name, clock) for name in ("take", "resolve", "line_up", "pace", "settle", "renew")
         )
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether the server knows that all is decided that was taken. If not, the next ``take`` tells it."""
+        return self._is_decided
 
     @property
     def ahead(self) -> int:
@@ -123,6 +130,7 @@ class Outbox:
         The call also tells the server that everything taken before is decided. After ``prefetch`` it returns the first
         prefetched batch and, if that is small, the others that have arrived.
         """
+        self._is_decided = self._can_go_on = False
         if self._broken is not None:
             raise self._forget_broken()
         if self.ahead:
@@ -143,6 +151,7 @@ class Outbox:
         if self._prefilter is not None:
             self._prefilter.tell_time(taken.now_us)
         self._is_new, self._fingerprint = False, None
+        self._can_go_on = taken.undecided is not None
         return taken
 
     def prefetch(self, taken: Taken, new: int, due: int) -> None:
@@ -194,8 +203,10 @@ class Outbox:
         answer = self._current(decode_answer(self._line_up(table.keys, call)))
         return [lined_up(each, row) for each, row in zip(deferrals, answer["events"], strict=True)]
 
-    def start(self, candidates: Sequence[Candidate], free: int) -> list[Started | Waiting | None]:
-        """See ``ports.Outbox.start``."""
+    def start(
+        self, candidates: Sequence[Candidate], free: int, *, is_last: bool = False
+    ) -> list[Started | Waiting | None]:
+        """See ``ports.Outbox.start``. If this decides all that the owner took, it tells the server so."""
         table = Table(self._keys, self._names_of("pace"))
         events = [
             {
@@ -206,9 +217,12 @@ class Outbox:
             }
             for each in candidates
         ]
-        facts = {"owner": self.owner, "free": free, **self._version}
-        call = facts | {"channels": table.channels, "events": events, **self._threads(table)}
-        answer = self._current(decode_answer(self._pace(table.keys, call)))
+        call = {"owner": self.owner, "free": free, **self._version, "channels": table.channels, "events": events}
+        is_decided = is_last and self._can_go_on and not (self.ahead or self._opened or self._fingerprint)
+        if is_decided:
+            call["decided"] = True
+        answer = self._current(decode_answer(self._pace(table.keys, call | self._threads(table))))
+        self._is_decided = is_decided
         return [started(each, row) for each, row in zip(candidates, answer["events"], strict=True)]
 
     def settle(self, settlements: Sequence[Settlement]) -> Settled:

@@ -90,6 +90,7 @@ class Worker:
         self._is_hung_up = is_hung_up
         self._is_stopping = False
         self._asked_at = 0.0
+        self._taken_at = 0.0
         self._rereads = False
         self._unsettled: list[Settlement] = []
         self._lost: GateUnavailable | None = None
@@ -103,8 +104,9 @@ class Worker:
 
         Raises ``ConfigError`` if the limits in force cannot be read. Any other exception is a defect of ours.
         """
+        taken: Taken | None = None
         try:
-            while (taken := self.next_batch(burst=burst)) is not None:
+            while (taken := self.next_batch(taken, burst=burst)) is not None:
                 self.dispatch(taken)
         except Exception as error:
             self._failure = error
@@ -112,13 +114,20 @@ class Worker:
         finally:
             self.sign_off()
 
-    def next_batch(self, *, burst: bool = False) -> Taken | None:
-        """Settle the posts that ended, and wait for the next batch; None when the work must end."""
+    def next_batch(self, before: Taken | None = None, *, burst: bool = False) -> Taken | None:
+        """Settle the posts that ended, and wait for the next batch; None when the work must end.
+
+        If all of the batch ``before`` is decided and it was all that there was, this sleeps before it takes again.
+        """
         while not self._is_stopping:
             try:
                 self._settle_posts()
                 self._beat()
                 self._reread_limits()
+                if before is not None and self._outbox.is_decided and not burst:
+                    self._sleep(before, burst=burst)
+                    before = None
+                    continue
                 taken = self._take()
                 self._doorbell.after_take(has_brought=bool(taken.batch or taken.prefiltered or taken.duplicates))
                 if taken.batch:
@@ -222,6 +231,7 @@ class Worker:
     def _take(self) -> Taken:
         """Take a batch, and let the server take the next ones while this one is decided."""
         taken = self._outbox.take(self._batch, self._post_pool.free)
+        self._taken_at = self._clock()
         try:
             for _ in range(0 if self._is_stopping else AHEAD):
                 self._outbox.prefetch(taken, self._batch, self._post_pool.free)
@@ -261,7 +271,7 @@ class Worker:
         could_post = self._post_pool.free > 0
         until = [math.inf]
         if taken.next_us is not None:
-            until.append(self._clock() + (taken.next_us - taken.now_us) / US)
+            until.append(self._taken_at + (taken.next_us - taken.now_us) / US)
         if burst:
             until.append(self._clock() + _BURST_LOOK_S)  # no bell rings when others settle the last events
         if taken.suspended:

@@ -40,8 +40,10 @@ class SlowOutbox(WatchedOutbox):
         self._clock = clock
         self.takes_s = 0.0
 
-    def start(self, candidates: Sequence[Candidate], free: int) -> list[Started | Waiting | None]:
-        answers = super().start(candidates, free)
+    def start(
+        self, candidates: Sequence[Candidate], free: int, *, is_last: bool = False
+    ) -> list[Started | Waiting | None]:
+        answers = super().start(candidates, free, is_last=is_last)
         self._clock.now += self.takes_s
         return answers
 

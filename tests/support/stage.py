@@ -152,9 +152,12 @@ class WatchedOutbox:
     def expect(self, openings: Sequence[Opening]) -> None:
         self._outbox.expect(openings)
 
-    def start(self, candidates: Sequence[Candidate], free: int) -> list[Started | Waiting | None]:
-        with self._stage.watching_the_bell():
-            return self._outbox.start(candidates, free)
+    def start(
+        self, candidates: Sequence[Candidate], free: int, *, is_last: bool = False
+    ) -> list[Started | Waiting | None]:
+        others_wait = self._stage.waits_for_decision(self._outbox.owner)
+        with self._stage.watching_the_bell(also=lambda: others_wait and self._outbox.is_decided):
+            return self._outbox.start(candidates, free, is_last=is_last)
 
     def settle(self, settlements: Sequence[Settlement]) -> Settled:
         turned: list[Turned] = []
@@ -464,6 +467,12 @@ class Stage:
         due = self._steps <= CLOSELY or self._steps % LATER == 0
         _unchecked[:] = [] if due else [self]
         return due
+
+    def waits_for_decision(self, owner: str) -> bool:
+        """Whether a line may go that may have waited until this owner has decided."""
+        first = self.redis.zrange(self.keys.lines, 0, 0, withscores=True)
+        is_deciding = self.redis.hexists(self.keys.deciding, owner)
+        return bool(is_deciding and first and first[0][1] <= self.clock.now_us)
 
     def listen(self) -> tuple[int, float]:
         """Take what the bell has left for sleepers: how many tokens; and the first instant of all that waits."""

@@ -35,14 +35,33 @@ def charge(stage: Stage, slot: str, category: str = "errors") -> None:
 # What a worker is deciding
 
 
-def test_a_worker_is_deciding_from_one_take_to_the_next(stage: Stage, ann: Worker) -> None:
+def test_a_worker_is_deciding_until_it_has_started_its_batch(stage: Stage, ann: Worker) -> None:
     send(stage, "a", "b")
     batch = ann.take(new=1).batch
     assert marks(stage) == {"ann"}
-    ann.deliver(ann.dispatch(batch))
+    ann.dispatch(batch)
+    assert marks(stage) == set()
+
+
+def test_a_worker_that_starts_nothing_is_deciding_until_its_next_take(stage: Stage, ann: Worker) -> None:
+    stage.policy = policy_of("100/30m", "1/30m", on_limit=OnLimit.DROP)
+    send(stage, "a")
+    ann.go()
+    send(stage, "b")
+    ann.go()
     assert marks(stage) == {"ann"}
     ann.decided()
     assert marks(stage) == set()
+
+
+def test_a_worker_that_has_prefetched_is_deciding_when_it_has_started_the_first_batch(
+    stage: Stage, ann: Worker
+) -> None:
+    send(stage, "a", "b", "c")
+    first = ann.outbox.take(1, 9)
+    ann.outbox.prefetch(first, 1, 9)
+    ann.dispatch(first.batch)
+    assert marks(stage) == {"ann"}
 
 
 def test_a_worker_that_gives_back_is_deciding_nothing(stage: Stage, ann: Worker) -> None:
@@ -126,10 +145,8 @@ def test_a_worker_that_has_decided_wakes_one_who_waited_for_it(stage: Stage, ann
     before = ann.take(new=1).batch
     bob.dispatch(bob.take().batch)
     assert category_line(stage) == ["b", "c"]
-    ann.deliver(ann.dispatch(before))
-    stage.collect_tokens()
-    ann.take(new=5, due=0)
-    assert stage.collect_tokens() == 1
+    ann.dispatch(before)
+    assert stage.rung == 1
 
 
 def test_a_worker_that_could_take_more_wakes_nobody_for_what_others_are_deciding(

@@ -17,7 +17,7 @@ from dispatcher.app.servers import keys_of
 from dispatcher.core.states import boottime_s
 from dispatcher.errors import StaleLimits
 from dispatcher.settings.environment import Settings
-from dispatcher.store.leases import Reader
+from dispatcher.store.leases import Outbox, Reader, Taken
 from dispatcher.store.versions import Unless, Versions
 from tests.support.hand_driven_worker import LIMITS, HandDrivenWorker, send
 from tests.support.processes import until
@@ -33,6 +33,40 @@ def driven(redis: Database, tmp_path: Path) -> Iterator[HandDrivenWorker]:
     built = HandDrivenWorker(redis, 1, tmp_path)
     yield built
     built.worker.sign_off()
+
+
+def test_a_worker_that_has_started_all_that_there_was_sleeps_before_it_takes_again(
+    driven: HandDrivenWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(driven, "a")
+    taken = driven.take()
+    driven.worker.dispatch(taken)
+    takes: list[int] = []
+
+    def noted(new: int, due: int) -> Taken:
+        takes.append(driven.bell.sleeps)
+        return Outbox.take(driven.outbox, new, due)
+
+    monkeypatch.setattr(driven.outbox, "take", noted)
+    driven.bell.meanwhile = lambda: send(driven, "b") if driven.bell.sleeps == 1 else None
+    following = driven.worker.next_batch(taken)
+    assert following is not None
+    assert driven.ids_of(following) == ["b"]
+    assert takes[0] > 0
+
+
+@pytest.mark.parametrize("category", ["errors", "news"], ids=["nothing to start", "a batch ahead"])
+def test_a_worker_that_has_more_to_decide_takes_again_before_it_sleeps(driven: HandDrivenWorker, category: str) -> None:
+    send(driven, "first", "second", "third", category=category)
+    taken = driven.take()
+    if category == "errors":  # of which one may be posted
+        driven.worker.dispatch(taken)
+        taken = driven.take()
+    driven.worker.dispatch(taken)
+    assert not driven.outbox.is_decided
+    following = driven.worker.next_batch(taken)
+    assert following is not None
+    assert driven.bell.sleeps == 0
 
 
 def test_after_an_empty_batch_the_one_behind_it_comes_without_a_sleep(
