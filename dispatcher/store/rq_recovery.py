@@ -42,16 +42,16 @@ class Sweep:
         self._owner = owner
         self._sweep = JsonScript(client, "sweep", clock)
 
-    def is_due(self) -> bool:
+    def is_due(self) -> bool | None:
         """Whether this caller is to sweep now: nobody did within the interval.
 
-        A full server is left alone: what would go back on a lane needs room.
+        None if the server is full: it is left alone, since what would go back on a lane needs room.
         """
         with translate_outages():
             try:
                 return bool(self._client.set(self._keys.sweep, self._owner, nx=True, px=EVERY))
             except OutOfMemoryError:
-                return False
+                return None
 
     def sweep(self) -> int:
         """Sweep now; returns how many ids are back on their lanes."""

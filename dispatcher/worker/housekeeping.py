@@ -30,8 +30,14 @@ class Housekeeping:
         """Those that were in force the last time that they were told of."""
 
     def keep_up(self, bounds: Bounds) -> None:
-        """If it is time, put back abandoned jobs and look for removed ones; trim the dead letters. Tell of all this."""
-        if self._sweep.is_due():
+        """If it is time, put back abandoned jobs, look for removed ones, and trim the dead letters. Tell of all this.
+
+        On a full server every heartbeat trims the dead letters: that gives it room.
+        """
+        is_due = self._sweep.is_due()
+        if is_due is False:
+            return
+        if is_due:
             if back := self._sweep.sweep():
                 self._log.say("jobs.swept", back=back)
             if removed := self._removals.find(bounds.decisions):

@@ -350,7 +350,7 @@ def test_only_one_worker_of_the_fleet_sweeps_in_a_minute(redis: Database, queue:
     queue.enqueue(FUNCTION, {"category": "errors", "text": "x"}, job_id="abandoned")
     assert Sweep(redis, KEYS, QUEUE, owner="one").is_due()
     assert redis.get(KEYS.sweep) == b"one"
-    assert not Sweep(redis, KEYS, QUEUE, owner="two").is_due()
+    assert Sweep(redis, KEYS, QUEUE, owner="two").is_due() is False
     assert redis.get(KEYS.sweep) == b"one"
     assert redis.pttl(KEYS.sweep) > 0
 

@@ -166,7 +166,7 @@ def test_a_heartbeat_while_a_worker_sleeps_takes_nothing(redis: Database, tmp_pa
     driven.bell.meanwhile = next_sleep
     assert driven.next() == ["b"]
     first, second = counted
-    assert second - first == len(["renew", "purge"])
+    assert second - first == len(["renew"])
     driven.worker.sign_off()
 
 
