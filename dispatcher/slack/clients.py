@@ -20,9 +20,10 @@ from slack_sdk import WebClient, WebhookClient
 from slack_sdk.web import SlackResponse
 from slack_sdk.webhook import WebhookResponse
 
+from dispatcher.slack.connections import Reply
 from dispatcher.slack.credentials import BotToken, Webhook
 from dispatcher.slack.requests import Requests, Result, result_of
-from dispatcher.slack.transport import ExchangeFailed, Reply, Transport
+from dispatcher.slack.transport import ExchangeFailed, Transport
 
 _AGENT: Final = "notification-dispatcher"
 _JSON: Final = {"Content-Type": "application/json;charset=utf-8"}

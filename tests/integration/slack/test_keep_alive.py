@@ -23,9 +23,10 @@ import pytest
 
 from dispatcher.core.leased_event import boottime_s
 from dispatcher.core.posts import Ambiguous, Message, PostResult, Receipt, Retryable
+from dispatcher.slack.connections import IDLE_S, MAX_AGE_S, MOST_IDLE
 from dispatcher.slack.credentials import BotToken, Webhook
 from dispatcher.slack.sink import SlackSink
-from dispatcher.slack.transport import IDLE_S, MAX_AGE_S, MOST_IDLE, ExchangeFailed, Transport
+from dispatcher.slack.transport import ExchangeFailed, Transport
 from tests.support.processes import until
 from tests.support.raw_server import (
     POSTED,
