@@ -18,7 +18,8 @@ from dispatcher.server.connection import Client, connect, ping, translate_outage
 from dispatcher.server.keys import LAYOUT_VERSION, Keys
 from dispatcher.server.writing import WriteRefusal, write_refusal
 from dispatcher.settings.environment import Settings
-from dispatcher.slack.sink import CheckResult, SlackSink
+from dispatcher.slack.replies import CheckResult
+from dispatcher.slack.sink import SlackSink
 from dispatcher.store.snapshot import Books, Snapshot
 from dispatcher.store.versions import Version, Versions
 

@@ -126,7 +126,7 @@ def unescape(text: str) -> str:
 
 def without_controls(text: str) -> str:
     """The text without control characters; newline and tab stay, a CR LF becomes a newline."""
-    return text.replace("\r\n", "\n").translate(_CONTROLS)
+    return text if text.isprintable() else text.replace("\r\n", "\n").translate(_CONTROLS)
 
 
 def without_mentions(mrkdwn: str) -> str:

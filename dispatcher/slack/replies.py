@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import Final, TypeGuard
+from typing import Final, TypeAlias, TypeGuard
 
 from dispatcher.core.limits import US
 from dispatcher.core.posts import Receipt
@@ -20,6 +21,27 @@ MAX_COOL_DOWN_US: Final = 3_600 * US
 
 MAX_SAID: Final = 150
 """Characters of what Slack or the network added to a code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """Who the token posts as, by auth.test; ``scopes`` is empty where Slack names none.
+
+    ``date_us`` is when Slack answered, by its own clock, in whole seconds; None where the answer does not say.
+    """
+
+    team: str
+    user: str
+    scopes: tuple[str, ...]
+    date_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unchecked:
+    """Nothing can be learnt without posting: an incoming webhook has no call but the post."""
+
+
+CheckResult: TypeAlias = Workspace | Unchecked | Problem
 
 _REFUSALS: Final = range(400, 500)
 _CODE: Final = re.compile(r"[a-z][a-z0-9_]{1,79}")
@@ -46,6 +68,15 @@ def read_api_problem(status: int, headers: Mapping[str, str], data: object) -> P
     code = error if fields.get("ok") is False and _is_code(error) else None
     said = _said(fields) if code else error
     return _problem(status, headers, code, said, is_refusal=code is not None and status == HTTPStatus.OK)
+
+
+def read_auth_reply(status: int, headers: Mapping[str, str], data: object) -> Workspace | Problem:
+    """What the answer to auth.test means."""
+    if status != HTTPStatus.OK or not isinstance(data, dict) or data.get("ok") is not True:
+        return read_api_problem(status, headers, data)
+    scopes = (scope.strip() for scope in headers.get("x-oauth-scopes", "").split(","))
+    team, user = (one_line(str(data.get(key, ""))) for key in ("team", "user"))
+    return Workspace(team, user, tuple(scope for scope in scopes if scope), date_us(headers))
 
 
 def _is_plain(value: object) -> TypeGuard[str]:

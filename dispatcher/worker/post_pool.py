@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from queue import SimpleQueue
@@ -51,6 +52,11 @@ class _InFlight:
         return self._begun.acquire(blocking=False)
 
     @property
+    def key(self) -> str:
+        """The id of its first event. No event has two tasks."""
+        return (self.task.candidate if isinstance(self.task, Started) else self.task.candidates[0]).leased.id
+
+    @property
     def ids(self) -> list[str]:
         candidates = [self.task.candidate] if isinstance(self.task, Started) else self.task.candidates
         return [each.leased.id for each in candidates]
@@ -83,11 +89,13 @@ class PostPool:
         self._wake = wake
         self._clock = clock
         self._in_flight: dict[str, _InFlight] = {}
-        """By the id of the task's first event. No event has two tasks."""
+        """By their keys."""
         self._ready: SimpleQueue[_InFlight] = SimpleQueue()
-        self._idle = threading.Semaphore(0)
-        """Threads that wait for a task. A new thread replaces one that is busy past a deadline."""
-        self._done: SimpleQueue[tuple[_InFlight, list[Settlement]]] = SimpleQueue()
+        self._idle: deque[None] = deque()
+        """One for each thread that waits for a task. A new thread replaces one that is busy past a deadline."""
+        self._done: deque[tuple[_InFlight, list[Settlement]]] = deque()
+        self._has_rung = False
+        """Whether the loop was told of a result since it last collected."""
 
     @property
     def free(self) -> int:
@@ -102,16 +110,19 @@ class PostPool:
     def start(self, task: Task) -> None:
         """Run one task in an idle thread, or in a new one."""
         in_flight = _InFlight(task, self._clock() + self._deadline_s)
-        self._in_flight[in_flight.ids[0]] = in_flight
-        if not self._idle.acquire(blocking=False):
+        self._in_flight[in_flight.key] = in_flight
+        if self._idle:
+            self._idle.pop()
+        else:
             threading.Thread(target=self._work, daemon=True, name="sender").start()
         self._ready.put(in_flight)
 
     def collect(self) -> list[Settlement]:
         """The results of the tasks that ended or whose deadline has passed; each result once."""
         settlements: list[Settlement] = []
-        while not self._done.empty():
-            in_flight, came_to = self._done.get()
+        self._has_rung = False  # before the look: what comes after it rings again
+        while self._done:
+            in_flight, came_to = self._done.popleft()
             if self._forget(in_flight):
                 settlements += came_to
         now = self._clock()
@@ -126,16 +137,15 @@ class PostPool:
         return None if first is None else max(0.0, first - self._clock())
 
     def _forget(self, in_flight: _InFlight) -> bool:
-        key = in_flight.ids[0]
-        if self._in_flight.get(key) is not in_flight:
+        if self._in_flight.get(in_flight.key) is not in_flight:
             return False
-        del self._in_flight[key]
+        del self._in_flight[in_flight.key]
         return True
 
     def _work(self) -> None:
         while True:
             self._carry_out(self._ready.get())
-            self._idle.release()
+            self._idle.append(None)
 
     def _carry_out(self, in_flight: _InFlight) -> None:
         task = in_flight.task
@@ -145,8 +155,10 @@ class PostPool:
             came_to = [self._executor.deliver(task)] if isinstance(task, Started) else self._executor.scan(task)
         except Exception as error:  # noqa: BLE001 - a defect of ours must not lose the event: perhaps it was posted
             came_to = self._without_answer(task, "internal", f"{type(error).__name__}: {error}")
-        self._done.put((in_flight, came_to))
-        self._wake()
+        self._done.append((in_flight, came_to))
+        if not self._has_rung:
+            self._has_rung = True
+            self._wake()
 
     def _overdue(self, in_flight: _InFlight) -> list[Settlement]:
         task = in_flight.task

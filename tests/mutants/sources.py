@@ -156,6 +156,7 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     "dispatcher/slack/taxonomy.py": (*_in("unit", "slack/taxonomy"), *_SLACK),
     "dispatcher/slack/history.py": (*_in("integration", "slack/history"), *_SLACK),
     "dispatcher/slack/clients.py": _SLACK,
+    "dispatcher/slack/connections.py": (*_in("integration", "slack/keep_alive slack/transport"), *_SLACK),
     "dispatcher/slack/transport.py": (*_in("integration", "slack/keep_alive slack/transport"), *_SLACK),
     "dispatcher/slack/requests.py": (*_in("integration", "store/metrics"), *_SLACK),
     "dispatcher/slack/re*.py": _SLACK,

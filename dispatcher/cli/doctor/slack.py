@@ -16,7 +16,7 @@ from dispatcher.core.policy import Policy
 from dispatcher.core.posts import Ambiguous, Paused, RateLimitedBySlack, Rejected, Retryable
 from dispatcher.errors import ConfigError
 from dispatcher.settings.environment import Settings
-from dispatcher.slack.sink import Unchecked, Workspace
+from dispatcher.slack.replies import Unchecked, Workspace
 from dispatcher.slack.taxonomy import row_for
 
 _NEEDED: Final = "chat:write"

@@ -24,7 +24,8 @@ from dispatcher.core.posts import (
 )
 from dispatcher.core.states import boottime_s
 from dispatcher.slack.credentials import BotToken, Webhook
-from dispatcher.slack.sink import Fallbacks, SlackSink, Workspace
+from dispatcher.slack.replies import Workspace
+from dispatcher.slack.sink import Fallbacks, SlackSink
 from dispatcher.slack.taxonomy import problem
 from dispatcher.stand_in import STRICT, FaultReply, Hang, RateLimited, Setup, SlackError, StandIn, landed, not_landed
 from tests.support.raw_server import POSTED, RawServer, http_reply, read_request

@@ -23,9 +23,10 @@ import pytest
 
 from dispatcher.core.posts import Ambiguous, Message, PostResult, Receipt, Retryable
 from dispatcher.core.states import boottime_s
+from dispatcher.slack.connections import IDLE_S, MAX_AGE_S, MOST_IDLE
 from dispatcher.slack.credentials import BotToken, Webhook
 from dispatcher.slack.sink import SlackSink
-from dispatcher.slack.transport import IDLE_S, MAX_AGE_S, MOST_IDLE, ExchangeFailed, Transport
+from dispatcher.slack.transport import ExchangeFailed, Transport
 from tests.support.processes import until
 from tests.support.raw_server import (
     POSTED,
@@ -89,6 +90,22 @@ def test_a_whole_answer_of_any_status_leaves_the_connection_usable(status: str) 
         assert counts(server) == [2]
 
 
+def test_an_answer_of_many_pieces_is_read_whole(spoken: ssl.SSLContext | None) -> None:
+    answer = kept_reply(b'{"ok": true, "channel": "C1", "ts": "1.000001", "more": "%b"}' % (b"x" * 300_000))
+    with KeepingServer(lambda _: answer, tls=spoken) as server:
+        sink = sink_of(server)
+        assert [sink.post(MESSAGE) for _ in range(2)] == [OK] * 2
+        assert counts(server) == [2]
+
+
+def test_an_interim_answer_is_passed_over_and_leaves_the_connection_usable() -> None:
+    interim = b"HTTP/1.1 103 Early Hints\r\nContent-Length: 9\r\nLink: </x>\r\n\r\n"
+    with KeepingServer(lambda _: interim + POSTED_AND_KEPT) as server:
+        sink = sink_of(server)
+        assert [sink.post(MESSAGE) for _ in range(2)] == [OK] * 2
+        assert counts(server) == [2]
+
+
 @pytest.mark.parametrize(
     "answer",
     [
@@ -98,7 +115,7 @@ def test_a_whole_answer_of_any_status_leaves_the_connection_usable(status: str) 
         b"HTTP/1.1 103 Early Hints\r\n\r\n",
         b"HTTP/1.1 503 Down\r\nContent-Length: 9\r\n\r\n<",
     ],
-    ids=["close", "HTTP/1.0", "more than asked for", "interim", "cut"],
+    ids=["close", "HTTP/1.0", "more than asked for", "only interim", "cut"],
 )
 def test_after_such_an_answer_a_connection_is_not_used_again(answer: bytes) -> None:
     with KeepingServer(lambda request: answer if b"first" in request else POSTED_AND_KEPT) as server:

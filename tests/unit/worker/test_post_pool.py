@@ -30,6 +30,7 @@ from dispatcher.core.states import (
 )
 from dispatcher.core.transitions import after_post
 from dispatcher.worker.post_pool import PostPool, Task
+from tests.support.processes import until
 from tests.support.stage import policy_of
 
 POLICY = policy_of()
@@ -142,6 +143,18 @@ def test_a_post_that_ends_rings_and_is_collected_once() -> None:
     assert pool.free == 2
 
 
+def test_results_that_come_before_the_loop_has_collected_ring_once() -> None:
+    wire, rings = Wire(), list[None]()
+    pool = PostPool(wire, size=2, deadline_s=DEADLINE_S, wake=lambda: rings.append(None))
+    wire.open.set()
+    for expected in (1, 2):
+        for id_ in ("a", "b"):
+            pool.start(started(id_))
+            until(lambda: bool(pool._idle), "the thread to be done with it")  # noqa: SLF001 - nothing else tells
+        assert len(rings) == expected
+        assert len(pool.collect()) == 2
+
+
 def test_a_post_beyond_its_deadline_is_ambiguous_and_its_late_answer_is_left_alone() -> None:
     wire, hands = Wire(), Hands()
     pool, rung = build(wire, clock=hands)
@@ -183,7 +196,7 @@ def test_a_task_that_no_thread_began_before_its_deadline_is_not_begun(task: Task
     wire, instants = Wire(), iter([0.0])
     pool, _ = build(wire, clock=lambda: next(instants, DEADLINE_S))
     pool.start(task)
-    assert pool._idle.acquire(timeout=10)  # noqa: SLF001 - the thread is done with it
+    until(lambda: bool(pool._idle), "the thread to be done with it")  # noqa: SLF001 - nothing else tells
     assert not wire.entered.is_set()
     (settlement,) = pool.collect()
     assert isinstance(settlement.outcome, Parked)
@@ -200,7 +213,7 @@ def test_a_thread_that_wakes_after_its_post_was_given_up_as_not_made_does_not_ma
     assert isinstance(settlement.outcome, Parked)
     assert settlement.outcome.code == "too_late"
     hands.goes_on.set()
-    assert pool._idle.acquire(timeout=10)  # noqa: SLF001 - the thread is done with it
+    until(lambda: bool(pool._idle), "the thread to be done with it")  # noqa: SLF001 - nothing else tells
     assert not wire.entered.is_set()
 
 
