@@ -15,7 +15,7 @@ from dispatcher.server.connection import Client
 from dispatcher.settings.environment import Settings
 from dispatcher.slack.console import ConsoleSink
 from dispatcher.slack.credentials import BotToken, Webhook
-from dispatcher.slack.requests import Requests
+from dispatcher.slack.replies import Requests
 from dispatcher.slack.sink import SlackSink
 from dispatcher.store.admission import Admission, Prefilter
 from dispatcher.store.leases import Outbox

@@ -26,19 +26,20 @@ from slack_sdk.webhook import WebhookResponse
 from dispatcher.core.posts import Message, PostResult, Receipt
 from dispatcher.core.states import ScanResult, Search, Unreadable
 from dispatcher.jsonio import NotPlain, decode, encode
-from dispatcher.slack.connections import Reply
 from dispatcher.slack.credentials import BotToken, Webhook
 from dispatcher.slack.history import Answer, History, event_mark, metadata_of
 from dispatcher.slack.replies import (
     CheckResult,
+    Requests,
+    Result,
     Unchecked,
     read_api_reply,
     read_auth_reply,
     read_webhook_reply,
+    result_of,
 )
-from dispatcher.slack.requests import Requests, Result, result_of
 from dispatcher.slack.taxonomy import problem
-from dispatcher.slack.transport import ExchangeFailed, Transport
+from dispatcher.slack.transport import ExchangeFailed, Reply, Transport
 
 _AGENT: Final = "notification-dispatcher"
 _JSON: Final = {"Content-Type": "application/json;charset=utf-8"}

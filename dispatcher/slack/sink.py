@@ -12,8 +12,7 @@ from dispatcher.core.posts import LeftOut, Message, Part, Paused, PostResult, Re
 from dispatcher.core.rendering import one_line
 from dispatcher.core.states import ScanLater, ScanResult, Search
 from dispatcher.slack.credentials import BotToken, Webhook, checked_url, fingerprint
-from dispatcher.slack.replies import MAX_SAID, CheckResult
-from dispatcher.slack.requests import Requests
+from dispatcher.slack.replies import MAX_SAID, CheckResult, Requests
 from dispatcher.slack.taxonomy import Problem, may_be_about_blocks, problem
 from dispatcher.slack.transport import ExchangeFailed, Transport
 

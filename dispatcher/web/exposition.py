@@ -20,7 +20,7 @@ from dispatcher.app.fleet import WorkerEntry
 from dispatcher.app.metrics import MOST_LIMITS, OTHER, Facts
 from dispatcher.core.limits import EVERYTHING, US, Kind, Limit, Reason, format_duration
 from dispatcher.core.policy import GLOBAL_SCOPE
-from dispatcher.slack.requests import BUCKETS_S as REQUEST_BUCKETS_S
+from dispatcher.slack.replies import BUCKETS_S as REQUEST_BUCKETS_S
 
 PREFIX: Final = "dispatcher_"
 NO_CATEGORY: Final = ""

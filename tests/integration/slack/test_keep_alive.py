@@ -23,10 +23,9 @@ import pytest
 
 from dispatcher.core.posts import Ambiguous, Message, PostResult, Receipt, Retryable
 from dispatcher.core.states import boottime_s
-from dispatcher.slack.connections import IDLE_S, MAX_AGE_S, MOST_IDLE
 from dispatcher.slack.credentials import BotToken, Webhook
 from dispatcher.slack.sink import SlackSink
-from dispatcher.slack.transport import ExchangeFailed, Transport
+from dispatcher.slack.transport import IDLE_S, MAX_AGE_S, MOST_IDLE, ExchangeFailed, Transport
 from tests.support.processes import until
 from tests.support.raw_server import (
     POSTED,

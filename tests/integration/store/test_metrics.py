@@ -15,7 +15,7 @@ from dispatcher.server.connection import connect
 from dispatcher.server.keys import Keys
 from dispatcher.settings.environment import Settings
 from dispatcher.settings.limits_file import read_limits
-from dispatcher.slack.requests import Requests, Result, result_of
+from dispatcher.slack.replies import Requests, Result, result_of
 from dispatcher.store.leases import Outbox
 from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.versions import Unless, Versions
