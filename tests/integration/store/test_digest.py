@@ -663,9 +663,9 @@ def test_a_digest_that_cannot_be_edited_is_posted_once_after_a_quiet_time(stage:
 def test_a_digest_that_cannot_be_edited_is_posted_at_the_end_of_its_window(stage: Stage, ann: Worker) -> None:
     ann.desk.can_update = False
     storm(stage, 2)
-    for n in range(190):
+    for n in range(64):
         storm(stage, 2)
-        wait_until(stage, 10.0 * (n + 1), ann)
+        wait_until(stage, 30.0 * (n + 1), ann)
     (at_us,) = [at_us for at_us, started in stage.attempts if started.candidate.leased.tally]
     assert at_us == START_US + WINDOW_S * US
 
