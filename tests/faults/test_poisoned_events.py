@@ -178,7 +178,7 @@ def whole() -> Iterator[tuple[Poison, Credential, int, int]]:
             yield poison, credential, *course
 
 
-WHOLE: Final = [*whole()]
+WHOLE: Final = [*whole(), (the_poison("http_5*", Page), Credential.HISTORY, 8, QUIET_S)]
 
 
 def params(cases: list[tuple[Any, ...]], *marks: pytest.MarkDecorator) -> list[Any]:
