@@ -11,7 +11,7 @@ COMPILED := .venv/.compiled
 LOWEST := build/lowest/.installed
 # What is imported is compiled then: that is a small part of what is installed.
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
-PYTEST := $(BIN)/python -m pytest -n 6 --dist worksteal --durations=15
+PYTEST := $(BIN)/python -m pytest -n 4 --dist worksteal --durations=15
 # Servers for test-matrix, as paths: those on PATH unless named.
 MATRIX_SERVERS ?= $(foreach name,redis-server valkey-server,$(shell command -v $(name) 2>/dev/null))
 UV_VERSION := 0.13.8
@@ -47,6 +47,7 @@ test:  ## Run the tests on the server that pip brings
 
 test-slow: $(TESTABLE)  ## Run the tests that take their time
 	$(PYTEST) -m "slow and not alone"
+	$(PYTEST) --hypothesis-profile=long -m "hypothesis and not slow"
 	$(PYTEST) -n 0 -m alone
 
 test-matrix: $(TESTABLE)  ## Run the server tests on redis-server and valkey-server (MATRIX_SERVERS="path path")

@@ -29,7 +29,8 @@ SERVER_FIXTURES: Final = frozenset({"shared_server", "own_server"})
 metadata.version = cache(metadata.version)
 
 # A deadline would fail a test for a busy machine; the blob repeats a failure that was found elsewhere.
-settings.register_profile("dispatcher", deadline=None, print_blob=True)
+settings.register_profile("dispatcher", deadline=None, print_blob=True, max_examples=30)
+settings.register_profile("long", settings.get_profile("dispatcher"), max_examples=2_000)  # of `make test-slow`
 settings.load_profile("dispatcher")
 
 

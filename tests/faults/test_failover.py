@@ -31,6 +31,7 @@ def fleet(killable: KillableWorkers, watched: Watched, tmp_path: Path) -> Iterat
         yield found
 
 
+@pytest.mark.slow
 def test_idle_workers_go_on_at_the_new_primary(fleet: Fleet, watched: Watched) -> None:
     fleet.work("idle")
     watched.await_sync()

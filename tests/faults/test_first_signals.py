@@ -11,11 +11,13 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from tests.support.extent import slow_except
 from tests.support.processes import PATIENCE_S, Command, until
 
 START_S: Final = 0.7
@@ -90,8 +92,11 @@ except KeyboardInterrupt:
     assert subprocess.run([sys.executable, "-c", program], timeout=PATIENCE_S, check=False).returncode == 3
 
 
-@pytest.mark.parametrize("arguments", COMMANDS, ids=lambda arguments: arguments[0])
-@pytest.mark.parametrize("count", [1, pytest.param(15, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("arguments", "count"),
+    slow_except([(COMMANDS[0], 1)], product(COMMANDS, (1, 15))),
+    ids=lambda value: value[0] if isinstance(value, tuple) else str(value),
+)
 def test_sighup_at_any_instant_of_its_start_ends_nothing(
     env: dict[str, str], tmp_path: Path, arguments: tuple[str, ...], count: int
 ) -> None:
@@ -104,7 +109,10 @@ def test_sighup_at_any_instant_of_its_start_ends_nothing(
         assert command.named("worker.crashed") == []
 
 
-@pytest.mark.parametrize("arguments", COMMANDS, ids=lambda arguments: arguments[0])
+@pytest.mark.parametrize(
+    "arguments",
+    [pytest.param(each, id=each[0], marks=pytest.mark.slow if each[0] == "up" else ()) for each in COMMANDS],
+)
 def test_a_sighup_that_came_too_early_has_the_limits_read_again_later(
     env: dict[str, str], tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:

@@ -57,9 +57,10 @@ def alerts(channels: int, at_once: int, until_s: int) -> list[Arrival]:
         pytest.param(credential, *alerts, id=f"{credential.name}, {name}", marks=marks)
         for credential in Credential
         for name, alerts, marks in (
-            ("ten channels", (10, AT_ONCE, HOUR_S), () if credential is Credential.HISTORY else pytest.mark.slow),
+            ("ten channels", (10, AT_ONCE, HOUR_S), pytest.mark.slow),
+            ("three channels", (3, AT_ONCE, HOUR_S), () if credential is Credential.HISTORY else pytest.mark.slow),
             ("one channel", (1, AT_ONCE, HOUR_S), pytest.mark.slow),
-            ("one alert alone", (1, 1, 0), ()),
+            ("one alert alone", (1, 1, 0), pytest.mark.slow if credential is Credential.HISTORY else ()),
         )
     ],
 )

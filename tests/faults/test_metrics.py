@@ -67,7 +67,7 @@ def storm(redis: Database, env: dict[str, str], folder: Path) -> Iterator[None]:
             thread.join()
 
 
-@pytest.mark.parametrize("scrapes", [20, pytest.param(1_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("scrapes", [10, pytest.param(1_000, marks=pytest.mark.slow)])
 def test_every_scrape_during_a_storm_with_kills_balances(
     redis: Database, redis_url: str, tmp_path: Path, scrapes: int
 ) -> None:

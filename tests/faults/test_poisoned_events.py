@@ -150,7 +150,7 @@ def the_poison(code: str, kind: type[FaultReply] = SlackError, *, landed: bool =
 
 
 SHORT: Final = [
-    (the_poison("http_5*", Page), Credential.HISTORY, 8, QUIET_S),
+    (the_poison("http_5*", Page), Credential.HISTORY, 5, QUIET_S),
     (the_poison("connection_lost", Reset, landed=True), Credential.HISTORY, 5, 0),
     (the_poison("access_denied"), Credential.HISTORY, 8, QUIET_S),
     (the_poison("is_archived"), Credential.WRITE_ONLY, 5, 0),
@@ -178,7 +178,7 @@ def whole() -> Iterator[tuple[Poison, Credential, int, int]]:
             yield poison, credential, *course
 
 
-WHOLE: Final = [*whole()]
+WHOLE: Final = [*whole(), (the_poison("http_5*", Page), Credential.HISTORY, 8, QUIET_S)]
 
 
 def params(cases: list[tuple[Any, ...]], *marks: pytest.MarkDecorator) -> list[Any]:
@@ -215,7 +215,7 @@ TOGETHER: Final = [
     if many == 1 or poison.meaning is not Meaning.COOL_DOWN
 ]
 TOGETHER_SHORT: Final = [
-    (the_poison("http_5*", Page), Credential.WEBHOOK, 8),
+    (the_poison("http_5*", Page), Credential.WEBHOOK, 5),
     (the_poison("http_429", RateLimited), Credential.HISTORY, 1),
 ]
 

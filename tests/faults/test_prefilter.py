@@ -120,9 +120,9 @@ def storm(killable: KillableWorkers, own_server: RedisServer, tmp_path: Path) ->
     ("step", "moment", "call"),
     [
         ("ask for more", "before", 5),
-        ("ask for more", "after", 5),
+        pytest.param("ask for more", "after", 5, marks=pytest.mark.slow),
         ("prefetch", "after", 3),
-        ("prefetch", "after", 5),
+        pytest.param("prefetch", "after", 5, marks=pytest.mark.slow),
         ("settle", "after", 1),
     ],
 )
@@ -147,7 +147,7 @@ def apply(storm: Storm) -> None:
     versions.publish(content.text, content.digest, by="ed@desk", file="x.yaml", unless=Unless.SAME)
 
 
-@pytest.mark.parametrize("by", ["hangup", "apply"])
+@pytest.mark.parametrize("by", ["hangup", pytest.param("apply", marks=pytest.mark.slow)])
 def test_limits_that_are_raised_in_the_midst_of_a_storm_are_used_up(storm: Storm, by: str) -> None:
     worker = storm.start(KillPoint("ask for more", "before", 6, signal.SIGSTOP))
     until(worker.is_stopped, "its stop")

@@ -42,10 +42,16 @@ OFTEN: Final = 2
 
 ALL: Final = 100_000
 
-in_scenes = pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES)
 in_extent = pytest.mark.parametrize(
     "most", [pytest.param(2, id="some"), pytest.param(ALL, id="all", marks=pytest.mark.slow)]
 )
+
+
+@pytest.fixture(scope="module", params=[*SCENES.values()], ids=[*SCENES])
+def scene(request: pytest.FixtureRequest) -> Scene:
+    """All tests of a scene run one after another: a worker of xdist that takes over some plays only their scenes."""
+    played: Scene = request.param
+    return played
 
 
 class Situation(NamedTuple):
@@ -150,6 +156,15 @@ def drawn(cases: Iterable[T], most: int, scene: Scene) -> list[T]:
     return found if len(found) <= most else random.Random(scene.__name__).sample(found, most)
 
 
+def drawn_by_script(found: Iterable[Situation], most: int, scene: Scene) -> Iterator[Situation]:
+    """So many situations of each script, always the same ones."""
+    by_script: dict[str, list[Situation]] = defaultdict(list)
+    for each in found:
+        by_script[each.call.name].append(each)
+    for situations in by_script.values():
+        yield from drawn(situations, most, scene)
+
+
 def drawn_from(places: Iterable[Place[T]], most: int, scene: Scene) -> Iterator[T]:
     """So many of the cases of all places, always the same ones: of each place as many.
 
@@ -181,6 +196,7 @@ class Often:
         return self._met[call.name, words] <= OFTEN
 
 
+@pytest.mark.slow
 def test_each_script_is_called_in_several_situations(situations: Situations) -> None:
     shapes = defaultdict(set)
     for scene in SCENES.values():
@@ -193,7 +209,6 @@ def test_each_script_is_called_in_several_situations(situations: Situations) -> 
 # What stands where
 
 
-@in_scenes
 def test_after_its_first_write_a_script_only_writes(situations: Situations, trials: Trials, scene: Scene) -> None:
     """What it still had to read it could fail to read."""
     for call, run in situations.of(scene):
@@ -205,15 +220,13 @@ def test_after_its_first_write_a_script_only_writes(situations: Situations, tria
     trials.check()
 
 
-@in_scenes
+@in_extent
 def test_a_script_does_not_depend_on_the_answers_of_its_writes(
-    situations: Situations, trials: Trials, scene: Scene
+    situations: Situations, trials: Trials, scene: Scene, most: int
 ) -> None:
     """All is computed before the first write; what was still to be computed could fail."""
     bench = situations.bench
-    for call, run in situations.of(scene):
-        if not run.changes:
-            continue
+    for call, run in drawn_by_script((each for each in situations.of(scene) if each.run.changes), most, scene):
         trials.runs += 1
         bench.restore(call.before)
         bench.run(call)
@@ -236,7 +249,6 @@ def buries(run: Run) -> int:
 # An error of the server
 
 
-@in_scenes
 @in_extent
 def test_an_error_at_a_read_or_at_the_first_write_changes_nothing(
     situations: Situations, trials: Trials, scene: Scene, most: int
@@ -256,12 +268,12 @@ def test_an_error_at_a_read_or_at_the_first_write_changes_nothing(
     trials.check()
 
 
-@in_scenes
+@in_extent
 def test_on_a_full_server_a_script_does_everything_or_nothing(
-    situations: Situations, trials: Trials, scene: Scene
+    situations: Situations, trials: Trials, scene: Scene, most: int
 ) -> None:
     client = situations.bench.client
-    for call, _ in situations.of(scene):
+    for call, _ in drawn_by_script(situations.of(scene), most, scene):
         try:
             trials.run(call, "full server", spoil=partial(client.config_set, "maxmemory", "1"))
         finally:
@@ -269,7 +281,6 @@ def test_on_a_full_server_a_script_does_everything_or_nothing(
     trials.check()
 
 
-@in_scenes
 @in_extent
 def test_a_key_of_another_type_changes_nothing(situations: Situations, trials: Trials, scene: Scene, most: int) -> None:
     """Another program may use the name. That is found before the first write, though it may only be written to."""
@@ -298,7 +309,6 @@ def _take_name(bench: Bench, key: str) -> None:
 # Arguments
 
 
-@in_scenes
 @in_extent
 def test_an_argument_that_is_malformed_changes_nothing_or_is_understood(
     situations: Situations, trials: Trials, scene: Scene, most: int
@@ -317,7 +327,6 @@ def test_an_argument_that_is_malformed_changes_nothing_or_is_understood(
     trials.check()
 
 
-@in_scenes
 @in_extent
 def test_an_argument_of_a_newer_version_that_is_not_known_is_left_alone(
     situations: Situations, trials: Trials, scene: Scene, most: int
@@ -377,7 +386,6 @@ def _changes_of(arg: bytes) -> Iterator[tuple[str, Args]]:
 # Stored values
 
 
-@in_scenes
 @in_extent
 def test_a_record_that_is_malformed_changes_nothing_or_is_understood(
     situations: Situations, trials: Trials, scene: Scene, most: int
@@ -390,7 +398,6 @@ def test_a_record_that_is_malformed_changes_nothing_or_is_understood(
         trials.check()
 
 
-@in_scenes
 @in_extent
 def test_a_stored_value_that_is_malformed_changes_nothing_or_is_understood(
     situations: Situations, trials: Trials, scene: Scene, most: int

@@ -19,7 +19,7 @@ from tests.support.processes import until
 from tests.support.servers import Database, RedisServer, free_port
 from tests.support.snapshots import is_settled, watch
 
-at_work = pytest.mark.parametrize("load", ["busy", "idle"])
+at_work = pytest.mark.parametrize("load", ["busy", pytest.param("idle", marks=pytest.mark.slow)])
 
 
 def client_of(server: RedisServer) -> Client:

@@ -187,6 +187,7 @@ def test_the_lock_of_what_runs_on_node_names_no_index() -> None:
     assert all("integrity" in package and "resolved" not in package for name, package in packages.items() if name)
 
 
+@pytest.mark.slow
 def test_a_profile_says_where_the_time_of_a_storm_went() -> None:
     report = profile(Storm(500), "wall", 5, Cores.FREE)
     shares, commands, within, own = report.tables

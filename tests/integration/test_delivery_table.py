@@ -97,8 +97,11 @@ def go_well(worker: Worker) -> Sent:
 
 
 CASES: Final = [
-    pytest.param(row, fault, id=f"{row.codes[0]}: {fault}") for row in TABLE for fault in dict.fromkeys(faults_of(row))
+    pytest.param(row, fault, id=f"{row.codes[0]}: {fault}", marks=pytest.mark.slow if nth else ())
+    for row in TABLE
+    for nth, fault in enumerate(dict.fromkeys(faults_of(row)))
 ]
+"""The short suite has one fault of each row."""
 
 
 @pytest.mark.parametrize(("row", "fault"), CASES)

@@ -174,6 +174,7 @@ def test_the_required_packages_are_installed_in_versions_that_fit(installed: Ins
                 assert needed.specifier.contains(version, prereleases=True), f"{each.name} needs {line}, not {version}"
 
 
+@pytest.mark.slow
 def test_the_demo_of_the_installed_wheel_is_as_promised_and_leaves_nothing(installed: Installed) -> None:
     answer = installed.run("dispatcher", "demo", "--json")
     assert answer.returncode == 0, answer.stderr

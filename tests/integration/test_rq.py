@@ -135,6 +135,7 @@ def are_dead_letters(redis: Database) -> None:
     assert FailedJobRegistry("notifications", connection=redis).get_job_ids(cleanup=False) == []
 
 
+@pytest.mark.slow
 def test_an_undecodable_job_becomes_a_dead_letter_under_a_stock_worker_too(
     env: dict[str, str], queue: Queue, redis: Database, redis_url: str, tmp_path: Path
 ) -> None:
@@ -167,6 +168,7 @@ def test_arguments_that_json_cannot_show_are_kept_as_words() -> None:
         open_envelope("id", data.encode())
 
 
+@pytest.mark.slow
 def test_our_worker_posts_an_event_that_a_stock_worker_parked(
     env: dict[str, str], redis: Database, redis_url: str, slack: StandIn, tmp_path: Path
 ) -> None:
@@ -370,6 +372,7 @@ def test_stock_maintenance_beside_us_neither_fails_nor_doubles_an_event(
     assert len(FailedJobRegistry(queue=queue)) == 0
 
 
+@pytest.mark.slow
 def test_a_stock_worker_publishes_its_limits_file_only_if_no_limits_are_in_force(
     env: dict[str, str], redis: Database, redis_url: str, slack: StandIn, tmp_path: Path
 ) -> None:

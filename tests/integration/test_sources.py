@@ -198,6 +198,7 @@ def test_a_window_of_half_a_second_fails_after_the_write_and_ours_is_exact(limit
 # 4. Two windows around the calls of another's API
 
 
+@pytest.mark.slow
 def test_windows_charged_one_by_one_lose_what_the_next_refuses(limiter: Limiter, redis: Database) -> None:
     recipe, api = TwoWindowsRecipe(redis, (300, 300), (25, 5)), scope("api", "300/5m", "25/5s")
     theirs = ours = 0

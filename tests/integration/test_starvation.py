@@ -16,6 +16,7 @@ def share(runs: list[Day]) -> float:
     return sum(day.share for day in runs) / len(runs)
 
 
+@pytest.mark.slow
 def test_with_a_guarantee_the_quiet_get_through_what_the_loud_would_have_taken(redis: Database) -> None:
     without = days(redis, 0, 1, 2)
     assert share(without) < 30
@@ -26,6 +27,7 @@ def test_with_a_guarantee_the_quiet_get_through_what_the_loud_would_have_taken(r
     assert all(day.used > 80 for day in kept)
 
 
+@pytest.mark.slow
 def test_no_event_is_refused_within_a_guarantee_that_is_used_up_again_and_again(redis: Database) -> None:
     (day,) = days(redis, 1, 1, 2)
     assert day.within == 0

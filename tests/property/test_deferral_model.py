@@ -122,9 +122,9 @@ def explore(redis: Database, examples: int) -> tuple[int, int]:
 
 
 def test_each_deferred_event_ends_once_in_order_and_within_the_limits(redis: Database) -> None:
-    settled, deferred = explore(redis, 8)
-    assert settled >= 50
-    assert deferred >= 15
+    settled, deferred = explore(redis, 5)
+    assert settled >= 25
+    assert deferred >= 7
 
 
 @pytest.mark.slow
@@ -195,6 +195,7 @@ def _an_hour(redis: Database, seed: int, mean_gap_s: float) -> None:
     assert all(isinstance(outcome, Sent | Dropped | DeadLettered) for outcome in ends)
 
 
+@pytest.mark.slow
 def test_in_an_hour_of_arrivals_no_head_waits_while_its_limits_have_room(redis: Database) -> None:
     _an_hour(redis, seed=1, mean_gap_s=90)
 

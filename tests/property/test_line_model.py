@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from random import Random
 from typing import Final
 
 import pytest
 
 from dispatcher.core.limits import US, FirstOf, Limit, Scope
+from tests.support.extent import slow_unless
 from tests.support.models import most_in_any_window
 from tests.support.servers import Database
 from tests.support.waiting_line import KEYS, Line, Waiter, ideal_instants
@@ -75,8 +77,11 @@ def test_without_ids_each_waiter_is_admitted_at_the_very_instant(redis: Database
         assert {waiter.id_: waiter.admitted_us for waiter in waiters} == ideal_instants(waiters, {}, log)
 
 
-@pytest.mark.parametrize("ids", [True, False], ids=["ids", "no ids"])
-@pytest.mark.parametrize("limits", LIMITS[2:], ids=" ".join)
+@pytest.mark.parametrize(
+    ("limits", "ids"),
+    slow_unless(lambda case: case[1] or case[0] == LIMITS[-1], product(LIMITS[2:], [True, False])),
+    ids=str,
+)
 @of_crowds
 def test_waiters_for_several_slots_at_once_are_not_passed_by_and_go_when_all_of_these_are_free(
     redis: Database, limits: tuple[str, ...], seeds: int, *, ids: bool

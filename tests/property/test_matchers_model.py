@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import product
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.core.matchers import parse_matchers
@@ -48,7 +48,6 @@ def does_match(written: list[str], priority: str, labels: Mapping[str, str]) -> 
     return True
 
 
-@settings(max_examples=300, deadline=None)
 @given(WRITTEN, EVENTS)
 def test_matchers_match_what_they_match_by_definition(written: list[str], event: tuple[str, Mapping[str, str]]) -> None:
     matchers = parse_matchers(written)
@@ -59,7 +58,6 @@ def test_matchers_match_what_they_match_by_definition(written: list[str], event:
     assert parse_matchers(matchers.texts).matches("errors", priority, labels) is does_match(written, priority, labels)
 
 
-@settings(max_examples=300, deadline=None)
 @given(WRITTEN, WRITTEN, EVENTS)
 def test_what_is_seen_of_matchers_holds_for_each_event(
     written: list[str], others: list[str], event: tuple[str, Mapping[str, str]]
@@ -73,7 +71,6 @@ def test_what_is_seen_of_matchers_holds_for_each_event(
     assert not others_match or matches or not matchers.covers(other)
 
 
-@settings(max_examples=200, deadline=None)
 @given(SHORT, SHORT)
 def test_of_two_patterns_everything_is_seen(one: str, other: str) -> None:
     mine, its = parse_matchers([f"host={one}"]), parse_matchers([f"host={other}"])

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Final
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dispatcher.core.matchers import parse_matcher
@@ -81,7 +81,6 @@ def nights(*times: Times, zone: str = "Europe/Berlin", days: frozenset[int] = fr
     return Quiet("q", times, zone, zone_of(zone), QuietThen.DEFER, days)
 
 
-@settings(max_examples=20, deadline=None)
 @given(quiet_and_minutes())
 @example((nights(Times(90, 150)), 1_792_890_000 // 60))
 @example((nights(Times(120, 180)), 1_774_746_000 // 60))
@@ -90,7 +89,6 @@ def test_quiet_hours_are_those_of_the_clock_of_the_zone(drawn: tuple[Quiet, int]
 
 
 @pytest.mark.slow
-@settings(max_examples=500, deadline=None)
 @given(quiet_and_minutes())
 def test_many_quiet_hours_are_those_of_the_clock_of_the_zone(drawn: tuple[Quiet, int]) -> None:
     compare(*drawn)

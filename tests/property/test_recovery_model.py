@@ -483,7 +483,7 @@ class Walk:
 
 @pytest.mark.parametrize("can_edit", [True, False], ids=["edits", "webhook"])
 @pytest.mark.parametrize(
-    ("seed", "steps"), [(1, 120), *(pytest.param(n, 10_000, marks=pytest.mark.slow) for n in range(2, 7))]
+    ("seed", "steps"), [(1, 60), *(pytest.param(n, 10_000, marks=pytest.mark.slow) for n in range(2, 7))]
 )
 def test_every_event_ends_as_the_model_says(redis: Database, seed: int, steps: int, *, can_edit: bool) -> None:
     stage = QuietStage(redis, ONCE_AN_HOUR)

@@ -446,7 +446,7 @@ class Walk:
 
 @pytest.mark.parametrize(
     ("seed", "steps"),
-    [(0, 150), *(pytest.param(n, 10_000, marks=pytest.mark.slow) for n in range(1, 13))],
+    [(0, 75), *(pytest.param(n, 10_000, marks=pytest.mark.slow) for n in range(1, 13))],
 )
 def test_silences_and_quiet_hours_do_what_the_model_says(redis: Database, seed: int, steps: int) -> None:
     stage = QuietStage(redis, "global: {limits: []}")

@@ -24,7 +24,7 @@ def walk(redis: Database, seed: int, steps: int) -> StoreWalk:
     return walked
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_every_event_ends_once_and_no_limit_is_exceeded(redis: Database, seed: int) -> None:
     assert len(walk(redis, seed, STEPS).posts) >= 5
 

@@ -22,6 +22,7 @@ from dispatcher.cli.exits import DONE, conclude
 from dispatcher.cli.terminal import Terminal
 from dispatcher.cli.worker import prepared
 from dispatcher.worker.child_process import ParentLink
+from tests.support.forked import warm_up
 from tests.support.journal import keep_journal
 from tests.support.kill_points import KillPoint, die_at
 
@@ -35,6 +36,7 @@ def main() -> None:
     os.set_blocking(rung, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(rung)
+    warm_up()
     bond = ParentLink(PATIENCE_S)
     bond.release()
     orders = b""

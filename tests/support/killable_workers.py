@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from tests.support.forked import FORKS_CHEAPLY
 from tests.support.journal import Entry, Life, read_entries, read_journal
 from tests.support.kill_points import KillPoint
 from tests.support.processes import PATIENCE_S
@@ -74,7 +75,7 @@ class KillableWorkers:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.support.forking_server"],
             cwd=cwd,
-            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(_REPOSITORY)},
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(_REPOSITORY), **FORKS_CHEAPLY},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )

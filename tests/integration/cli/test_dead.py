@@ -466,6 +466,7 @@ def test_an_interrupted_replay_ends_its_chunk_and_says_how_far_it_came(redis: Da
     assert trail(redis) == [("dead replay", count)]
 
 
+@pytest.mark.slow
 def test_an_interrupted_purge_stands_in_the_trail_with_what_it_has_removed(redis: Database, redis_url: str) -> None:
     bury(redis, numbered(MANY))
     with started("dead", "purge", "--all", "--yes", DISPATCHER_REDIS_URL=redis_url) as process:
@@ -483,6 +484,7 @@ def trail(redis: Database) -> list[tuple[str, int]]:
     return [(entry["what"], entry["count"]) for entry in Audit(redis, KEYS).newest()]
 
 
+@pytest.mark.slow
 def test_a_server_that_goes_away_in_the_middle_exits_with_69_and_nothing_goes_twice(own_server: RedisServer) -> None:
     with own_server.client() as redis:
         bury(redis, numbered(MANY))
@@ -498,6 +500,7 @@ def test_a_server_that_goes_away_in_the_middle_exits_with_69_and_nothing_goes_tw
         assert balanced(redis)["replayed"] == MANY
 
 
+@pytest.mark.slow
 def test_two_replays_at_once_replay_each_once(redis: Database, redis_url: str) -> None:
     bury(redis, numbered(2_000))
     both = [started("dead", "replay", "--all", "--json", DISPATCHER_REDIS_URL=redis_url) for _ in range(2)]

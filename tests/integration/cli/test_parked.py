@@ -265,7 +265,7 @@ def many(stage: Stage) -> None:
 
 
 @pytest.mark.usefixtures("many")
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGKILL, marks=pytest.mark.slow), signal.SIGINT])
 def test_a_cancel_that_is_cut_off_leaves_the_rest_parked(stage: Stage, number: signal.Signals) -> None:
     with started("parked", "cancel", "--all", "--yes", **variables()) as process:
         until(lambda: stage.redis.hget(stage.keys.totals, "dropped"), "the first page")

@@ -17,6 +17,7 @@ from dispatcher.server.keys import Keys
 from dispatcher.settings.limits_file import load_limits
 from dispatcher.store.versions import Unless, Versions
 from tests.support.commands import environment, run
+from tests.support.extent import slow_except
 from tests.support.servers import Database
 
 PROBE = """
@@ -289,7 +290,12 @@ LOOKS = [
 ]
 
 
-@pytest.mark.parametrize("command", LOOKS)
+@pytest.mark.parametrize(
+    "command",
+    slow_except(
+        ["status", "limits show", "dead list --category errors --json", "mute errors --for 1h --why deploy"], LOOKS
+    ),
+)
 def test_a_command_that_looks_loads_no_library_that_checks_or_that_moves_a_screen(
     limits_in_force: dict[str, str], command: str
 ) -> None:

@@ -59,7 +59,7 @@ def shell(command: str, **env: str) -> subprocess.CompletedProcess[str]:
         ("$d sned 2>/dev/full", 2),
         pytest.param("$d send errors '' 2>/dev/full", 2, marks=pytest.mark.slow),
         ("$d worker --burst 2>/dev/full", 0),
-        ("$d demo --json >&- <&-", 0),
+        pytest.param("$d demo --json >&- <&-", 0, marks=pytest.mark.slow),
     ],
 )
 def test_a_stream_that_is_closed_or_full_changes_no_exit_code(command: str, code: int, redis_url: str) -> None:
@@ -75,7 +75,7 @@ def test_a_stream_that_is_closed_or_full_changes_no_exit_code(command: str, code
         ("--help", 0),
         pytest.param("status --help", 0, marks=pytest.mark.slow),
         pytest.param("sned", 2, marks=pytest.mark.slow),
-        ("worker --burst", 0),
+        pytest.param("worker --burst", 0, marks=pytest.mark.slow),
     ],
 )
 def test_a_reader_that_goes_away_changes_no_exit_code(command: str, code: int, redis_url: str) -> None:

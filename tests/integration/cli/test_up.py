@@ -387,7 +387,15 @@ def test_kill_9_of_up_leaves_no_process_and_loses_nothing(up: Up, place: Path, s
     assert len(marks) == len(set(marks)) == 101
 
 
-@pytest.mark.parametrize("victims", [("server",), ("guard",), ("server", "guard")], ids=" and ".join)
+@pytest.mark.parametrize(
+    "victims",
+    [
+        pytest.param(("server",), marks=pytest.mark.slow),
+        pytest.param(("guard",), marks=pytest.mark.slow),
+        ("server", "guard"),
+    ],
+    ids=" and ".join,
+)
 def test_kill_9_of_the_embedded_server_is_mended_and_loses_nothing(
     up: Up, place: Path, slack: StandIn, victims: tuple[str, ...]
 ) -> None:

@@ -81,8 +81,9 @@ def explore(redis: Database, walks: int) -> None:
     search()
 
 
-def test_over_random_walks_both_decide_alike(redis: Database) -> None:
-    explore(redis, 30)
+@pytest.mark.parametrize("walks", [10, pytest.param(100, marks=pytest.mark.slow)])
+def test_over_random_walks_both_decide_alike(redis: Database, walks: int) -> None:
+    explore(redis, walks)
 
 
 def test_what_no_limit_counts_any_more_is_neither_released_nor_reset(redis: Database) -> None:

@@ -59,7 +59,7 @@ quiet:
 
 
 @pytest.mark.parametrize(
-    ("seed", "events"), [(0, 350), *(pytest.param(seed, 500, marks=pytest.mark.slow) for seed in (0, 1, 2))]
+    ("seed", "events"), [(0, 120), *(pytest.param(seed, 500, marks=pytest.mark.slow) for seed in (0, 1, 2))]
 )
 def test_taking_refused_events_together_changes_no_outcome_and_no_reason(
     redis: Database, seed: int, events: int
@@ -96,7 +96,8 @@ def erlang_b(servers: int, load: float) -> float:
     return blocked
 
 
-@pytest.mark.parametrize("windows", [5, pytest.param(14, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("windows", [5, 14])
 def test_the_share_of_random_arrivals_that_a_limit_drops_is_that_of_erlangs_formula(
     redis: Database, windows: int
 ) -> None:

@@ -98,7 +98,8 @@ def test_a_suggestion_keeps_its_promise(
     promised(redis, keep(shape(1, hours)))
 
 
-@pytest.mark.parametrize("hours", [3, pytest.param(6, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("hours", [3, 6])
 def test_a_suggestion_keeps_its_promise_and_another_day_of_the_same_kind_loses_not_much_more(
     redis: Database, hours: int, keep: Callable[[Came], Arrivals]
 ) -> None:

@@ -399,7 +399,8 @@ def test_of_a_request_that_has_arrived_the_fate_is_unknown_when_its_connection_e
     assert second_post(BEFORE_THE_READ, spoken, end) == "connection_lost"
 
 
-def test_no_post_is_made_twice_or_denied_whenever_a_server_ends_its_idle_connections() -> None:
+@pytest.mark.parametrize("posts", [300, pytest.param(1_200, marks=pytest.mark.slow)])
+def test_no_post_is_made_twice_or_denied_whenever_a_server_ends_its_idle_connections(posts: int) -> None:
     chance = random.Random(7)
     with KeepingServer(patience_s=lambda: chance.uniform(0, 0.004)) as server, ThreadPoolExecutor(8) as threads:
         sink = sink_of(server)
@@ -409,7 +410,7 @@ def test_no_post_is_made_twice_or_denied_whenever_a_server_ends_its_idle_connect
             text = f"event-{number}."
             return text, sink.post(Message(text, "#ops", text))
 
-        results = list(threads.map(post, range(1_200)))
+        results = list(threads.map(post, range(posts)))
         landed = Counter(json.loads(each.partition(b"\r\n\r\n")[2])["text"] for each in chain(*server.requests))
     assert max(landed.values()) == 1
     for text, result in results:

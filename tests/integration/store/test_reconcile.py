@@ -529,7 +529,7 @@ def test_an_event_that_cannot_be_reconciled_is_a_dead_letter_if_its_category_say
     assert stage.slots("category:errors") == {"x": START_US}
 
 
-@pytest.mark.parametrize("others", ["answer", "fail too", "are not there"])
+@pytest.mark.parametrize("others", ["answer", pytest.param("fail too", marks=pytest.mark.slow), "are not there"])
 def test_a_post_that_cannot_be_reconciled_is_made_at_most_eight_times_over_an_hour(
     stage: Stage, ann: Worker, others: str
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.core.limits import US, Bounds, Limit
@@ -1034,7 +1034,6 @@ def reads_or_explains(text: str) -> None:
 
 
 @given(st.one_of(st.text(), st.lists(PIECES).map("".join)))
-@settings(max_examples=400)
 def test_any_text_is_read_or_explained(text: str) -> None:
     reads_or_explains(text)
 
@@ -1045,20 +1044,11 @@ SLIPS = st.tuples(st.integers(0, len(SAMPLE)), st.integers(0, 12), st.lists(PIEC
 
 
 @given(SLIPS)
-@settings(max_examples=80)
 def test_any_slip_of_the_hand_in_the_sample_is_read_or_explained(text: str) -> None:
     reads_or_explains(text)
 
 
-@pytest.mark.slow
-@given(SLIPS)
-@settings(max_examples=2_000)
-def test_many_slips_of_the_hand_in_the_sample_are_read_or_explained(text: str) -> None:
-    reads_or_explains(text)
-
-
 @given(st.binary(max_size=200))
-@settings(max_examples=100)
 def test_any_bytes_are_read_or_explained(tmp_path_factory: pytest.TempPathFactory, raw: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "limits.yaml"
     path.write_bytes(raw)
