@@ -27,12 +27,11 @@ _ARGUMENTS: Final = (
 # What the programs may need of our environment. They outlive us, so tokens and passwords stay behind.
 _ENVIRONMENT: Final = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TZ", "LANG", "LC_ALL")
 
-ALLOCATOR: Final = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=32768:glibc.malloc.mxfast=0"}
+ALLOCATOR: Final = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=32768"}
 """For a server that allocates with the system's malloc, as the one from the wheel does.
 
 By default glibc keeps seven freed pieces of each size at hand, and scripts free thousands: with more of them, a script
-takes a quarter less time. Without its second store of small pieces (mxfast), which it has to merge again and again, a
-script takes a tenth to a quarter less again. Other systems, and servers built with jemalloc, ignore both.
+takes a quarter less time. Other systems, and servers built with jemalloc, ignore it.
 """
 
 
