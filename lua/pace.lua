@@ -68,10 +68,12 @@ local function obstacle(event, header, channel)
   if turn == event.id then -- the event has waited for this turn
     turn = nil
   else
-    if turn and lines.is_solo(at, channel) then
+    local is_solo = lines.is_solo(at, channel)
+    if turn and is_solo then
       return 'pace', math.huge
     end
-    if lines.goes_before(at, channel, header) then
+    local was_handed_out = header.held and not is_solo -- out of the line, whose turn it was, or from its timer
+    if not was_handed_out and lines.goes_before(at, channel, header) then
       return 'pace', math.huge
     end
   end

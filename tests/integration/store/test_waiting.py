@@ -96,6 +96,25 @@ def test_the_line_of_a_channel_without_pace_is_handed_out_as_far_as_asked_for(st
     assert [ann.taken(due=2), ann.taken(due=2)] == [["a", "b"], ["c"]]
 
 
+@pytest.mark.parametrize("due", [15, 16, 17])
+def test_every_head_of_a_line_without_pace_starts_that_was_handed_out(stage: Stage, ann: Worker, due: int) -> None:
+    stage.send(*(f"e{n:02}" for n in range(2 * due)), channel=UNPACED)
+    ann.go(free=0)
+    assert [len(ann.go(due=1, free=1)), len(ann.go(due=due, free=due)), len(ann.go(due=due, free=due))] == [
+        1,
+        due,
+        due - 1,
+    ]
+
+
+def test_the_oldest_event_of_a_line_without_pace_starts_at_its_turn(stage: Stage, ann: Worker) -> None:
+    stage.send("old", channel=UNPACED, priority="low")
+    ann.go(free=0)
+    stage.send(*(f"e{n:02}" for n in range(30)), channel=UNPACED, priority="high")
+    ann.go(new=100, due=0, free=0)
+    assert "old" in names(ann.go(due=16, free=16))
+
+
 def test_a_worker_without_free_senders_leaves_the_line_to_others(stage: Stage, ann: Worker) -> None:
     stage.send("a", channel="#a")
     stage.send("b", channel="#b")
