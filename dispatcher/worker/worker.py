@@ -124,9 +124,9 @@ class Worker:
                 self._settle_posts()
                 self._beat()
                 self._reread_limits()
-                if before is not None and self._outbox.is_decided and not burst:
-                    self._sleep(before, burst=burst)
-                    before = None
+                decided, before = before, None  # if the server goes away meanwhile, a take follows
+                if decided is not None and self._outbox.is_decided and not burst:
+                    self._sleep(decided, burst=burst)
                     continue
                 taken = self._take()
                 self._doorbell.after_take(has_brought=bool(taken.batch or taken.prefiltered or taken.duplicates))
