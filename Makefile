@@ -11,7 +11,7 @@ COMPILED := .venv/.compiled
 LOWEST := build/lowest/.installed
 # What is imported is compiled then: that is a small part of what is installed.
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
-PYTEST := $(BIN)/python -m pytest -n 4 --dist worksteal --durations=15
+PYTEST := $(BIN)/python -m pytest -n 6 --dist worksteal --durations=15
 # Servers for test-matrix, as paths: those on PATH unless named.
 MATRIX_SERVERS ?= $(foreach name,redis-server valkey-server,$(shell command -v $(name) 2>/dev/null))
 UV_VERSION := 0.13.8

@@ -85,13 +85,29 @@ def spread(items: list[pytest.Item]) -> list[pytest.Item]:
     return [item for _, file in sorted(placed, key=itemgetter(0)) for item in file]
 
 
+@pytest.fixture(scope="session")
+def empty_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a test runs that needs no folder of its own: making one costs more than many a test."""
+    return tmp_path_factory.mktemp("empty")
+
+
 @pytest.fixture(autouse=True)
-def isolated_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def isolated_environment(
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    empty_folder: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[None]:
     """Nothing of the developer's reaches a test: no settings, no ``.env``, no proxy in front of loopback."""
     for name in os.environ:
         if name.startswith(("DISPATCHER_", "SLACK_")) or name == "REDIS_URL" or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(request.getfixturevalue("tmp_path") if "tmp_path" in request.fixturenames else empty_folder)
+    yield
+    left = [*empty_folder.iterdir()]
+    for file in left:
+        file.rename(tmp_path_factory.mktemp("left") / file.name)  # the next test is not to fail for it
+    assert left == [], "a test that writes files where it runs takes tmp_path"
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from dispatcher.data_files import data_file
 from dispatcher.producer.blocking import Producer
 from tests.support.commands import Result, run
@@ -26,6 +28,7 @@ def ask(server: RedisServer, *arguments: str) -> Result:
     return run(*arguments, DISPATCHER_REDIS_URL=server.url, DISPATCHER_SINK="console")
 
 
+@pytest.mark.usefixtures("tmp_path")
 def test_a_restored_snapshot_balances_holds_the_limits_and_goes_on(own_server: RedisServer) -> None:
     Path("config").mkdir()
     Path("config", "limits.yaml").write_text(LIMITS, encoding="utf-8")

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from dispatcher.stand_in import SlackError, StandIn, not_landed
 from tests.support.commands import run
 
@@ -40,6 +42,7 @@ def texts(slack: StandIn) -> set[str]:
     return {posted.text for posted in slack.ledger.posted()}
 
 
+@pytest.mark.usefixtures("tmp_path")
 def test_a_worker_makes_the_text_by_the_template_and_says_once_that_it_fails(redis_url: str) -> None:
     labelled = [{"category": "errors", "text": "a < b", "labels": {"host": f"db{n}"}} for n in range(2)]
     bare = [{"category": "errors", "text": f"<{n}>"} for n in range(3)]
@@ -53,6 +56,7 @@ def test_a_worker_makes_the_text_by_the_template_and_says_once_that_it_fails(red
     assert [line["outcome"] for line in log if line["event"] == "event.settled"] == ["sent"] * 5
 
 
+@pytest.mark.usefixtures("tmp_path")
 def test_a_worker_posts_without_a_name_that_its_token_may_not_set_and_says_so_once(redis_url: str) -> None:
     events = [{"category": "errors", "text": str(n), "labels": {"host": "db1"}, "channel": "#paced"} for n in range(3)]
     with StandIn() as slack:
@@ -66,6 +70,7 @@ def test_a_worker_posts_without_a_name_that_its_token_may_not_set_and_says_so_on
     ] * 3
 
 
+@pytest.mark.usefixtures("tmp_path")
 def test_a_worker_posts_the_text_of_refused_blocks_and_the_mentions_of_allowed_categories(redis_url: str) -> None:
     header = {"type": "header", "text": {"type": "plain_text", "text": "x" * 151}}
     events = [
@@ -81,6 +86,7 @@ def test_a_worker_posts_the_text_of_refused_blocks_and_the_mentions_of_allowed_c
     assert "must be less than 151 characters" in settled["detail"]
 
 
+@pytest.mark.usefixtures("tmp_path")
 def test_events_of_one_thread_stand_under_the_first(redis_url: str) -> None:
     events = [{"category": "deploys", "text": str(n), "thread": "api", "channel": "#paced"} for n in range(3)]
     with StandIn() as slack:

@@ -105,6 +105,7 @@ def test_every_finding_that_is_not_ok_has_a_remedy(redis: Database, redis_url: s
     assert sum(each.level is ERROR for each in found) == 4
 
 
+@pytest.mark.usefixtures("tmp_path")
 def test_limits_in_force_that_are_not_those_of_the_file_are_a_warning(redis_url: str) -> None:
     Path("limits.yaml").write_text("global: {limits: [5/1m]}", encoding="utf-8")
     settings = {"redis_url": redis_url, "limits_file": Path("limits.yaml")}
@@ -349,6 +350,7 @@ def test_an_advice_about_workers_names_both_ways_and_one_about_dead_letters_the_
     assert "'dispatcher dead replay'" in letters.remedy
 
 
+@pytest.mark.usefixtures("tmp_path")
 def test_an_embedded_server_that_has_run_is_looked_at() -> None:
     env = {"DISPATCHER_SINK": "console", "DISPATCHER_DATA_DIR": "data"}
     assert run("send", "errors", "x", **env).code == 78
@@ -565,6 +567,7 @@ def test_without_a_server_or_an_answer_of_slack_s_nothing_is_said_of_their_clock
         assert findings_about("slack clock", slack_token=slack.token, slack_base_url=slack.base_url) == []
 
 
+@pytest.mark.usefixtures("tmp_path")
 @pytest.mark.parametrize("is_there", [True, False])
 def test_a_scope_that_the_limits_file_needs_for_names_and_icons_is_missed(is_there: bool) -> None:  # noqa: FBT001 - a case
     Path("limits.yaml").write_text("categories: {errors: {username: Errors}}\n", encoding="utf-8")

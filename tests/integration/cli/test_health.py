@@ -87,6 +87,7 @@ def break_limits(_redis: Redis) -> str:
     return f"{Path.cwd()}/limits.yaml:1:19: "
 
 
+@pytest.mark.usefixtures("tmp_path")
 @pytest.mark.parametrize("harm", [pause_posting, bind_queue_elsewhere, write_another_layout, break_limits])
 def test_it_is_not_ready_before_an_operator_has_acted(
     redis: Redis, redis_url: str, harm: Callable[[Redis], str]

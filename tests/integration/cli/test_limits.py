@@ -18,6 +18,8 @@ from dispatcher.store.versions import Unless, Versions
 from tests.support.commands import run
 from tests.support.servers import Database
 
+pytestmark = pytest.mark.usefixtures("tmp_path")
+
 
 def test_every_rule_is_printed_as_a_sentence() -> None:
     Path("my.yaml").write_text("global: {limits: [5/1s]}\ncategories: {errors: {limits: [3/1m]}}\n", encoding="utf-8")

@@ -290,6 +290,7 @@ def test_a_reader_of_the_ids_that_goes_away_stops_nothing(redis: Database, redis
     assert redis.llen(NORMAL) == 1200
 
 
+@pytest.mark.usefixtures("tmp_path")
 def test_a_terminal_gets_a_progress_bar_on_stderr_alone(redis_url: str) -> None:
     Path("events.jsonl").write_text(lines(*[{"category": "errors", "text": "x", "id": f"e{n}"} for n in range(600)]))
     env = {"DISPATCHER_REDIS_URL": redis_url, "TERM": "xterm", "NO_COLOR": "1", "COLUMNS": "100"}

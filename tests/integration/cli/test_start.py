@@ -134,6 +134,7 @@ def test_wrong_usage_is_said_and_exits_with_2(arguments: tuple[str, ...], said: 
     assert "Traceback" not in result.err
 
 
+@pytest.mark.usefixtures("tmp_path")
 @pytest.mark.parametrize("command", ["status", "send errors x", "worker", "up", "doctor", "limits check", "dead list"])
 def test_a_misspelt_variable_is_told_together_with_the_faults(command: str) -> None:
     Path(".env").write_text("DISPATCHER_QUEU=x\nno assignment\n", encoding="utf-8")

@@ -42,6 +42,7 @@ def lately(received: int, sent: int, dropped: dict[str, int]) -> dict[str, objec
     return {"received": received, "sent": sent, "dropped": dropped, "digested": {}, "dead": {}}
 
 
+@pytest.mark.usefixtures("tmp_path")
 def test_nothing_has_run_here() -> None:
     result = run("status")
     assert (result.code, result.out) == (78, "")
@@ -160,6 +161,7 @@ def test_the_figures_as_json_for_people_and_checked(redis: Database, redis_url: 
     assert "key layout '999'" in refused.err
 
 
+@pytest.mark.usefixtures("tmp_path")
 def test_an_embedded_server_that_ran_before_is_started_for_the_look() -> None:
     assert run("worker", "--burst", DISPATCHER_SINK="console").code == 0
     result = run("status", "--check")
@@ -503,6 +505,7 @@ def test_watching_goes_on_while_the_server_goes_and_comes_back_and_leaves_the_la
     assert len(screen.latest().splitlines()) <= 20
 
 
+@pytest.mark.usefixtures("tmp_path")
 def test_watching_shows_limits_that_come_into_force_meanwhile(redis_url: str) -> None:
     env = {"DISPATCHER_REDIS_URL": redis_url, "TERM": "xterm"}
     for number in (5, 6):

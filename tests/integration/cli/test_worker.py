@@ -15,6 +15,7 @@ from tests.support.processes import Command
 from tests.support.screens import Screen
 
 
+@pytest.mark.usefixtures("tmp_path")
 def test_nothing_starts_without_a_way_to_post_or_with_a_wrong_limits_file() -> None:
     Path("bad.yaml").write_text("global: {limits: [10/30]}\nnonsense: 1\n", encoding="utf-8")
     without_token = run("worker")
@@ -73,6 +74,7 @@ def test_a_worker_that_still_looks_for_its_server_stops_with_0_as_well(tmp_path:
     assert "Traceback" not in worker.stderr()
 
 
+@pytest.mark.usefixtures("tmp_path")
 def test_on_a_terminal_it_says_at_its_head_what_it_works_on() -> None:
     with Screen(columns=200) as screen:
         assert (
