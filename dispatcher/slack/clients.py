@@ -27,12 +27,14 @@ from dispatcher.core.posts import Message, PostResult, Receipt
 from dispatcher.core.states import ScanResult, Search, Unreadable
 from dispatcher.jsonio import NotPlain, decode, encode
 from dispatcher.slack.credentials import BotToken, Webhook
-from dispatcher.slack.history import Answer, History, event_mark, metadata_of
+from dispatcher.slack.history import Answer, History
 from dispatcher.slack.replies import (
     CheckResult,
     Requests,
     Result,
     Unchecked,
+    event_mark,
+    metadata_of,
     read_api_reply,
     read_auth_reply,
     read_webhook_reply,
@@ -67,7 +69,7 @@ class WebApi:
         }
         status, headers, data = _answer(lambda: self._client.chat_postMessage(**arguments))
         result = read_api_reply(status, headers, data, message.channel)
-        if isinstance(result, Receipt):
+        if isinstance(result, Receipt) and self._history.ids.get(message.channel, message.channel) != result.channel:
             self._history.note(message.channel, result.channel)
         return result
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from hashlib import blake2b
 from typing import Any, Final, TypeAlias
 
 from dispatcher.core.limits import US
 from dispatcher.core.posts import Ambiguous, Paused, RateLimitedBySlack, Receipt, Rejected, Retryable
 from dispatcher.core.states import MARGIN_US, Absent, Rest, ScanLater, ScanResult, Search, Unreadable
-from dispatcher.slack.replies import date_us, read_api_problem
+from dispatcher.slack.replies import date_us, event_mark, mark_of, read_api_problem
 from dispatcher.slack.taxonomy import Problem
 from dispatcher.slack.transport import ExchangeFailed
 
@@ -77,14 +76,15 @@ class History:
 
     def __init__(self, call: Call) -> None:
         self._call = call
-        self._ids: dict[str, str] = {}
+        self.ids: dict[str, str] = {}
+        """Slack's ids of channels, as far as they are known."""
         self._is_cut_short = False
         """Whether the last that was seen is that this app gets no page after the first."""
 
     def note(self, channel: str, channel_id: str) -> None:
-        """Remember Slack's id of a channel, which every answer to a post tells: histories are asked for by id."""
+        """Keep Slack's id of a channel, which every answer to a post tells: histories are asked for by id."""
         if channel != channel_id and _CHANNEL_ID.fullmatch(channel_id):
-            self._ids[channel] = channel_id
+            self.ids[channel] = channel_id
 
     def scan(self, search: Search) -> ScanResult:
         """One scan, newest first, as far as is needed; the caller bounds its time. Raises nothing of the network."""
@@ -137,16 +137,16 @@ class History:
         """
         if _CHANNEL_ID.fullmatch(channel):
             return channel
-        if channel not in self._ids and _PERSON.fullmatch(channel):
+        if channel not in self.ids and _PERSON.fullmatch(channel):
             return Unreadable("no_channel_id", f"{channel} is a person: the id of that conversation is not known")
         for types in ("public_channel,private_channel", "public_channel"):
-            if channel not in self._ids:
+            if channel not in self.ids:
                 answer = self._list(channel, types, clocks)
                 if isinstance(answer, ScanLater):
                     return answer
                 if isinstance(answer, Absent) and "private" in types:
                     return Unreadable("channel_not_listed", "conversations.list does not show it: name it by its id")
-        return self._ids.get(channel, channel)  # by its name it may be read where not Slack itself answers
+        return self.ids.get(channel, channel)  # by its name it may be read where not Slack itself answers
 
     def _list(self, channel: str, types: str, clocks: _Clocks) -> Rest | None:
         """Note the ids of channels until this one is found; ``Absent`` where no channel has its name."""
@@ -158,7 +158,7 @@ class History:
             for each in data.get("channels", []):
                 self.note(f"#{each.get('name')}", str(each.get("id")))
                 self.note(str(each.get("name")), str(each.get("id")))
-            if channel in self._ids:
+            if channel in self.ids:
                 return None
             cursor = _cursor(data)
             if not cursor:
@@ -212,25 +212,3 @@ def _cursor(data: Mapping[Any, Any]) -> str:
 
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) and value.isprintable() else None
-
-
-METADATA_TYPE: Final = "dispatcher_event"
-
-
-def event_mark(event_id: str) -> str:
-    """A digest of the id, because a workspace can read the metadata."""
-    return blake2b(event_id.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-
-
-def metadata_of(mark: str) -> dict[str, Any]:
-    """The metadata of a post."""
-    return {"event_type": METADATA_TYPE, "event_payload": {"id": mark}}
-
-
-def mark_of(message: object) -> str | None:
-    """The mark that a message of the history carries; None of any other message."""
-    match message:
-        case {"metadata": {"event_type": str(kind), "event_payload": {"id": str(mark)}}} if kind == METADATA_TYPE:
-            return mark
-        case _:
-            return None

@@ -1,4 +1,4 @@
-"""What Slack's answers mean: receipt or problem, how long a cool-down, and how many requests came to what."""
+"""What Slack's answers mean: receipt or problem, whose message, how long a cool-down, what each request came to."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
+from hashlib import blake2b
 from http import HTTPStatus
 from typing import Any, Final, TypeAlias, TypeGuard
 
@@ -211,3 +212,25 @@ def result_of(status: int, answer: Any) -> Result:  # noqa: ANN401 - what the bo
         return Result.FAILED
     is_done = status == HTTPStatus.OK and (not isinstance(answer, dict) or answer.get("ok") is True)
     return Result.OK if is_done else Result.REFUSED
+
+
+METADATA_TYPE: Final = "dispatcher_event"
+
+
+def event_mark(event_id: str) -> str:
+    """A digest of the id, because a workspace can read the metadata."""
+    return blake2b(event_id.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def metadata_of(mark: str) -> dict[str, Any]:
+    """The metadata of a post."""
+    return {"event_type": METADATA_TYPE, "event_payload": {"id": mark}}
+
+
+def mark_of(message: object) -> str | None:
+    """The mark that a message of the history carries; None of any other message."""
+    match message:
+        case {"metadata": {"event_type": str(kind), "event_payload": {"id": str(mark)}}} if kind == METADATA_TYPE:
+            return mark
+        case _:
+            return None

@@ -16,7 +16,7 @@ from dispatcher.core.limits import Lane
 from dispatcher.producer.blocking import Producer
 from dispatcher.server.connection import Client
 from dispatcher.server.keys import Keys
-from dispatcher.slack.history import event_mark
+from dispatcher.slack.replies import event_mark
 from dispatcher.stand_in import StandIn
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.rq_keys import QueueKeys

@@ -29,7 +29,7 @@ from dispatcher.server.connection import connect
 from dispatcher.server.embedded import EmbeddedServer
 from dispatcher.server.keys import Keys
 from dispatcher.settings.redaction import shown_url
-from dispatcher.slack.history import event_mark
+from dispatcher.slack.replies import event_mark
 from dispatcher.stand_in import Held, Hold, StandIn, landed
 from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.snapshot import Books, Snapshot

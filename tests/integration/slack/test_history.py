@@ -16,7 +16,8 @@ from dispatcher.core.limits import US
 from dispatcher.core.posts import Message, Paused, Receipt
 from dispatcher.core.states import MARGIN_US, Absent, ScanLater, Search, Unreadable
 from dispatcher.slack.credentials import BotToken
-from dispatcher.slack.history import PAGE, SHORT_PAGE, event_mark, metadata_of
+from dispatcher.slack.history import PAGE, SHORT_PAGE
+from dispatcher.slack.replies import event_mark, metadata_of
 from dispatcher.slack.sink import SlackSink
 from dispatcher.stand_in import (
     Close,

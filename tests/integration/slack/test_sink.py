@@ -25,8 +25,7 @@ from dispatcher.core.posts import (
 )
 from dispatcher.core.rendering import message_for
 from dispatcher.slack.credentials import BotToken, Webhook
-from dispatcher.slack.history import event_mark
-from dispatcher.slack.replies import Unchecked, Workspace
+from dispatcher.slack.replies import Unchecked, Workspace, event_mark
 from dispatcher.slack.sink import SlackSink
 from dispatcher.slack.taxonomy import problem
 from dispatcher.stand_in import (

@@ -19,7 +19,7 @@ from dispatcher.core.event import Event
 from dispatcher.producer.blocking import Producer
 from dispatcher.server.keys import Keys
 from dispatcher.settings.environment import Settings
-from dispatcher.slack.history import event_mark
+from dispatcher.slack.replies import event_mark
 from dispatcher.stand_in import Held, Hold, RateLimited, Reset, SlackError, StandIn, landed, not_landed
 from dispatcher.stand_in.faults import Fault
 from dispatcher.store.rq_keys import QueueKeys
