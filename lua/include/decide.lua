@@ -24,7 +24,7 @@ local gate = module(function(gate)
     if fresh then
       for _, scope in ipairs(scopes) do
         if scope.store.ids then
-          redis.call('ZCARD', scope.key)
+          slots.count(scope)
         else
           scope.store.look(scope)
         end
@@ -66,7 +66,7 @@ local gate = module(function(gate)
     end
     for i, scope in ipairs(scopes) do
       if scope.store.ids then
-        redis.call('ZCARD', scope.key)
+        slots.count(scope)
         for first = 1, #asked[i], 1000 do
           local last = math.min(first + 999, #asked[i])
           local scores = redis.call('ZMSCORE', scope.key, unpack(asked[i], first, last))
@@ -141,6 +141,17 @@ local gate = module(function(gate)
     end
   end
 
+  -- Whether it is known already that the id owns no slot and that each scope of a request has room for it.
+  local function has_room(scopes, request, id, now)
+    for i = 2, #request do
+      local scope = scopes[request[i]]
+      if not scope or scope.members or scope.own[id] or not scope.spare or not scope.at or scope.at > now then
+        return false
+      end
+    end
+    return true
+  end
+
   -- Decides the requests of a call in order, plans the charges of those that are admitted, and says when the scopes "ahead" have
   -- room for one more after that; see gate.lua. `admitted(n, id, scopes, request)` is called for each admitted one. `lost` holds positions of
   -- requests that are not decided: their verdict says nothing.
@@ -165,12 +176,21 @@ local gate = module(function(gate)
     local verdicts, charges, charged = {}, not call.peek, 0
     local refused, refused_after = {}, {} -- of a row: what its last refusal said, and after how many charges
     local last_at, last_denier, last_window, denial
+    local charge = call.fresh and slots.charge_new or slots.charge
     for n = 1, count do
-      local row = call.fresh and ids and of[n]
+      local row = ids and of[n]
       if lost and lost[n] then
         verdicts[n] = '0'
-      elseif row and refused_after[row] == charged then -- nothing has changed since
+      elseif row and call.fresh and refused_after[row] == charged then -- nothing has changed since
         verdicts[n] = refused[row]
+      elseif row and charges and has_room(scopes, rows[row], ids[n], now) then
+        verdicts[n], charged = '0', charged + 1
+        for i = 2, #rows[row] do
+          charge(scopes[rows[row][i]], ids[n])
+        end
+        if admitted then
+          admitted(n, ids[n], scopes, request_of(n))
+        end
       else
         local request = request_of(n)
         local at, denier, window, chosen = gate.decide(scopes, request, now, gate.free_at)

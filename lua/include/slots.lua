@@ -144,6 +144,9 @@ local slots = module(function(slots)
   -- Score of the i-th newest stored slot, held ones included; nil beyond the oldest. Read in chunks: admissions of one call
   -- walk from old to new.
   local function stored(view, i)
+    if view.fewer and i >= view.fewer then
+      return nil
+    end
     local place = view.from and view.from - i + 1
     if not place or place < 1 or place > view.count then
       local count = place and math.min(32, i) or 1
@@ -346,6 +349,19 @@ local slots = module(function(slots)
     return at, which
   end
 
+  -- Learns how many slots are stored. While all that are stored and charged leave room in each window, an id that takes one
+  -- and owns none needs no closer look.
+  function slots.count(view)
+    view.fewer = call('ZCARD', view.key) + 1
+    view.spare = math.huge -- how many may be charged by then
+    for _, window in ipairs(view.windows) do
+      view.spare = math.min(view.spare, window[MAX] - view.fewer)
+    end
+    if view.spare >= 0 and not next(costs) then
+      view.at, view.which = 0, 1
+    end
+  end
+
   -- The slot that the id has in this view.
   function slots.own(view, id)
     id = view.members and view.members[id] or id
@@ -355,7 +371,9 @@ local slots = module(function(slots)
   -- The slots of the id at `now`; those that it has move there, never back behind where they were.
   function slots.charge(view, id)
     id = view.members and view.members[id] or id
-    view.at = nil
+    if view.adding + (costs[id] or 1) > (view.spare or -1) then
+      view.at = nil
+    end
     local owned = view.own[id]
     if view.pending[id] or (owned and owned < HELD and owned >= view.now) then
       view.is_renewed = true
@@ -380,6 +398,15 @@ local slots = module(function(slots)
     end
     view.pending[id], view.own[id] = view.adding, view.now
     view.moved = (view.moved or 0) + moved
+  end
+
+  -- The same for an id that owns no slot and takes one, in a sorted set that `slots.count` has counted.
+  function slots.charge_new(view, id)
+    view.adding = view.adding + 1
+    view.added[view.adding] = id
+    if view.adding > view.spare then
+      view.at = nil
+    end
   end
 
   -- The slots of the id go back.
