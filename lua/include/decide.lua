@@ -141,7 +141,7 @@ local gate = module(function(gate)
     end
   end
 
-  -- Whether it is known already that the id owns no slot and that each scope of a request has room for it.
+  -- Whether the id owns no slot, and each scope of the request is already known to have room for one more.
   local function has_room(scopes, request, id, now)
     for i = 2, #request do
       local scope = scopes[request[i]]

@@ -349,11 +349,11 @@ local slots = module(function(slots)
     return at, which
   end
 
-  -- Learns how many slots are stored. While all that are stored and charged leave room in each window, an id that takes one
-  -- and owns none needs no closer look.
+  -- Reads how many slots are stored. If each window had room even when all of them counted, an id that takes one slot and
+  -- owns none is admitted without a look at the instants.
   function slots.count(view)
     view.fewer = call('ZCARD', view.key) + 1
-    view.spare = math.huge -- how many may be charged by then
+    view.spare = math.huge -- so many this call may charge before it has to look at the instants
     for _, window in ipairs(view.windows) do
       view.spare = math.min(view.spare, window[MAX] - view.fewer)
     end
@@ -400,7 +400,7 @@ local slots = module(function(slots)
     view.moved = (view.moved or 0) + moved
   end
 
-  -- The same for an id that owns no slot and takes one, in a sorted set that `slots.count` has counted.
+  -- Charges an id that owns no slot and takes one. The scope is a sorted set, and `slots.count` has read its size.
   function slots.charge_new(view, id)
     view.adding = view.adding + 1
     view.added[view.adding] = id
