@@ -42,9 +42,16 @@ _LAST_ANSWER_S: Final = 0.5  # how long to wait for a server that did not answer
 FULL_S: Final = 1.0
 """How long to sleep without a look at the lanes after a full server has refused it."""
 
+YIELD_S: Final = 0.003
+"""How long a worker that came too late leaves the next job to others. They take it in less, unless they are busy."""
+
 FIRST_PAUSE_S: Final = 0.01
-LONGEST_PAUSE_S: Final = 1.0
+LONGEST_PAUSE_S: Final = 0.25
 """How long a worker does not listen to the lanes after it came too late: at first, and at most."""
+
+_PIPE: Final = -1
+
+_ANSWER_S: Final = 0.002  # within this time the server says that a lane still holds something
 
 
 class Worker:
@@ -358,9 +365,10 @@ class Doorbell:
     soon as the lane holds a job and changes nothing; ``BLPOP`` on the wake list takes a token that a script leaves for
     one sleeper when an earlier instant was set. A pipe lets this process wake itself.
 
-    One job wakes every worker that listens to its lane, and one of them gets it. So a worker that came too late listens
-    to the lanes again only after a pause, which doubles each time: a job then wakes few of many idle workers. A worker
-    that gets something listens again at once.
+    One job wakes every worker that listens to its lane, and one of them gets it. A worker that came too late leaves the
+    next jobs to the others: it waits for a moment after a lane rang, and wakes only if the lane still holds something.
+    It also listens to the lanes only after a pause, which doubles each time: a job then reaches few of many idle
+    workers. All this ends when a take of this worker brings something.
 
     Not thread-safe but for ``ring``, which also signal handlers may call.
     """
@@ -372,13 +380,14 @@ class Doorbell:
         self._clock = clock
         self._commands: list[tuple[Any, ...]] = [("BLMOVE", lane, lane, "LEFT", "LEFT", 0) for lane in lanes]
         self._commands.append(("BLPOP", wake, 0))
-        self._lanes = len(lanes)
+        self._lanes = set(range(len(lanes)))
         self._connections: dict[int, Any] = {}
         self._armed: set[int] = set()
         self._full_until = 0.0
         self._pause_until = 0.0
         self._pause_s = FIRST_PAUSE_S
         self._woken_by_lane = False
+        self._yields = False
         self._inner, self._outer = os.pipe()
         os.set_blocking(self._inner, False)
         os.set_blocking(self._outer, False)
@@ -391,12 +400,11 @@ class Doorbell:
             return  # the pipe is full of rings already
 
     def after_take(self, *, has_brought: bool) -> None:
-        """Tell whether the take after a sleep brought anything. If a lane rang for nothing, a pause begins."""
+        """Tell whether the take after a sleep brought anything. If not, and a lane rang, this worker came too late."""
         if has_brought:
-            self._pause_s, self._pause_until = FIRST_PAUSE_S, 0.0
+            self._yields, self._pause_s, self._pause_until = False, FIRST_PAUSE_S, 0.0
         elif self._woken_by_lane:
-            self._pause_until = self._clock() + self._pause_s
-            self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+            self._come_too_late()
         self._woken_by_lane = False
 
     def sleep(self, seconds: float, *, lanes: bool = True, wake: bool = True, server: bool = True) -> bool:
@@ -405,32 +413,47 @@ class Doorbell:
         ``lanes=False`` sleeps through new jobs (suspended), ``wake=False`` leaves the tokens to others (it could post
         nothing), ``server=False`` listens to this process alone. Raises ``GateUnavailable`` when the server goes away.
         """
-        now = self._clock()
-        if self._full_until > now:
-            lanes, seconds = False, min(seconds, self._full_until - now)
-        pause_s = self._pause_until - now
-        if server and lanes and pause_s > 0:
-            rang = self._listen(min(pause_s, seconds), lanes=False, wake=wake)
-            if rang or seconds <= pause_s:
-                return bool(rang - {self._inner})
-            seconds -= pause_s
-        return bool(self._listen(seconds, lanes=lanes, wake=wake, server=server) - {self._inner})
+        end = self._clock() + seconds
+        while True:
+            now = self._clock()
+            if self._full_until > now:
+                lanes, end = False, min(end, self._full_until)
+            pause_s = self._pause_until - now if lanes and server else 0.0
+            if pause_s > 0:
+                rang = self._listen(min(pause_s, end - now), lanes=False, wake=wake)
+                if rang or now + pause_s >= end:
+                    break
+                continue
+            rang = self._listen(end - now, lanes=lanes, wake=wake, server=server)
+            if not self._yields or not rang or not rang <= self._lanes:
+                break
+            rang = self._listen(YIELD_S, lanes=False, wake=wake) or self._listen(_ANSWER_S, lanes=True, wake=wake)
+            if rang:
+                break
+            self._come_too_late()
+        return bool(rang - {_PIPE})
+
+    def _come_too_late(self) -> None:
+        self._yields, self._woken_by_lane = True, False
+        self._pause_until = self._clock() + self._pause_s
+        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
 
     def _listen(self, seconds: float, *, lanes: bool, wake: bool, server: bool = True) -> set[int]:
-        """Which descriptors rang within ``seconds``."""
-        waiting: dict[int, int] = {}
+        """What rang within ``seconds``: the number of a command, or ``_PIPE``."""
+        waiting = {self._inner: _PIPE}
         if server:
             with translate_outages():
                 for index in range(len(self._commands)):
-                    if (lanes if index < self._lanes else wake) or index in self._armed:
+                    if (lanes if index in self._lanes else wake) or index in self._armed:
                         waiting[self._arm(index)] = index
-        ready, _, _ = select.select([self._inner, *waiting], [], [], max(0.0, seconds))
-        for descriptor in ready:
-            if descriptor == self._inner:
+        ready, _, _ = select.select(list(waiting), [], [], max(0.0, seconds))
+        rang = {waiting[descriptor] for descriptor in ready}
+        for index in rang:
+            if index == _PIPE:
                 self._drain()
             else:
-                self._hear(waiting[descriptor])
-        return set(ready)
+                self._hear(index)
+        return rang
 
     def close(self) -> None:
         """Drop the blocking connections; the next sleep opens them again. The pool counts each of them once."""
@@ -450,7 +473,7 @@ class Doorbell:
 
     def _hear(self, index: int) -> None:
         self._armed.discard(index)
-        self._woken_by_lane = self._woken_by_lane or index < self._lanes
+        self._woken_by_lane = self._woken_by_lane or index in self._lanes
         with translate_outages():
             try:
                 self._connections[index].read_response()

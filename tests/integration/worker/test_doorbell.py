@@ -103,6 +103,38 @@ def test_who_came_too_late_pauses_twice_as_long_each_time(doorbell: Doorbell, re
         assert pause_s <= time.monotonic() - begin < LONG_S
 
 
+def test_who_came_too_late_sleeps_through_a_job_that_another_takes_at_once(redis: Database) -> None:
+    now = [1.0]
+    bell = Doorbell(redis, LANES, "{d}:wake", clock=lambda: now[0])
+    redis.rpush(LANES[0], "first job")
+    bell.sleep(LONG_S)
+    redis.delete(LANES[0])
+    bell.after_take(has_brought=False)
+    now[0] += FIRST_PAUSE_S
+    woken = threading.Event()
+
+    def sleep() -> None:
+        bell.sleep(LONG_S)
+        woken.set()
+
+    sleeper = threading.Thread(target=sleep)
+    sleeper.start()
+    asleep(redis, 4)
+    other = threading.Thread(target=lambda: redis.blpop([LANES[0]], 10))
+    other.start()
+    asleep(redis, 5)
+    redis.rpush(LANES[0], "second job")
+    other.join(10)
+    asleep(redis, 3)  # it pauses
+    now[0] += 2 * FIRST_PAUSE_S
+    asleep(redis, 4)
+    assert not woken.is_set()
+    redis.rpush(LANES[0], "third job")
+    sleeper.join(10)
+    assert woken.is_set()
+    bell.close()
+
+
 def test_in_the_pause_all_but_the_lane_is_heard_and_who_gets_something_listens_again(redis: Database) -> None:
     bell = Doorbell(redis, LANES, "{d}:wake", clock=lambda: 1.0)  # the pause does not end
     redis.rpush(LANES[0], "job")
