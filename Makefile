@@ -12,6 +12,8 @@ LOWEST := build/lowest/.installed
 # What is imported is compiled then: that is a small part of what is installed.
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 PYTEST := $(BIN)/python -m pytest -n 6 --dist worksteal --durations=15
+# Slow tests take minutes. What a hung test prints after two may end the process: it reads the stacks of running threads.
+PATIENT := -o faulthandler_timeout=0
 # Servers for test-matrix, as paths: those on PATH unless named.
 MATRIX_SERVERS ?= $(foreach name,redis-server valkey-server,$(shell command -v $(name) 2>/dev/null))
 UV_VERSION := 0.13.8
@@ -46,9 +48,9 @@ test:  ## Run the tests on the server that pip brings
 	$(PYTEST) -m "not slow and not browser"
 
 test-slow: $(TESTABLE)  ## Run the tests that take their time
-	$(PYTEST) -m "slow and not alone"
-	$(PYTEST) --hypothesis-profile=long -m "hypothesis and not slow"
-	$(PYTEST) -n 0 -m alone
+	$(PYTEST) $(PATIENT) -m "slow and not alone"
+	$(PYTEST) $(PATIENT) --hypothesis-profile=long -m "hypothesis and not slow"
+	$(PYTEST) $(PATIENT) -n 0 -m alone
 
 test-matrix: $(TESTABLE)  ## Run the server tests on redis-server and valkey-server (MATRIX_SERVERS="path path")
 	@test -n "$(strip $(MATRIX_SERVERS))" || { \
