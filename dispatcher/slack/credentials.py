@@ -10,10 +10,7 @@ from urllib.parse import SplitResult, quote, urlsplit
 
 from dispatcher.errors import ConfigError
 
-_MASK: Final = "[secret]"
 _PRINTABLE: Final = re.compile(r"[\x21-\x7e]+")
-_LOOKS_SECRET: Final = re.compile(r"\b(?:xox[a-z]|xapp)-[\w-]{8,}|/services/T\w+/B\w+/\w+")
-_PARTS_OF_SECRETS: Final = ("xox", "xapp", "/services/")
 _SHORTEST_SECRET: Final = 8  # a shorter part of a URL would mask ordinary words
 
 
@@ -22,11 +19,12 @@ class BotToken:
     """A Slack bot token; surrounding white space (a file's last newline) is taken off."""
 
     value: str = field(repr=False)
-    _forms: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    forms: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    """How it may stand in a text."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "value", self.value.strip())
-        object.__setattr__(self, "_forms", _forms_of(self.value))
+        object.__setattr__(self, "forms", _forms_of(self.value))
         if not _PRINTABLE.fullmatch(self.value) or '"' in self.value or "'" in self.value:
             raise ConfigError(
                 "the Slack token (DISPATCHER_SLACK_TOKEN) is empty or holds white space, quotes or special characters, "
@@ -36,17 +34,14 @@ class BotToken:
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Slack token is not written anywhere")
 
-    def mask(self, text: str) -> str:
-        """The text without the token."""
-        return _mask(text, self._forms)
-
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
     """The URL of an incoming webhook, which is a secret as a whole."""
 
     url: str = field(repr=False)
-    _forms: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    forms: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    """How it may stand in a text, and how its path and the path's last part may."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "url", self.url.strip())
@@ -61,14 +56,10 @@ class Webhook:
                 "the Slack webhook URL (DISPATCHER_SLACK_WEBHOOK_URL) has no path, expected https://hooks.slack.com/services/..."
             )
         key = parts.path.rstrip("/").rpartition("/")[2]
-        object.__setattr__(self, "_forms", _forms_of(self.url, parts.path, key))
+        object.__setattr__(self, "forms", _forms_of(self.url, parts.path, key))
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Slack webhook's URL is not written anywhere")
-
-    def mask(self, text: str) -> str:
-        """The text without the URL, its path and the path's last part."""
-        return _mask(text, self._forms)
 
 
 def fingerprint(credential: BotToken | Webhook, base_url: str) -> str:
@@ -96,12 +87,3 @@ def _forms_of(*secrets: str) -> tuple[str, ...]:
     """How a secret may stand in a text: as it is, and as a part of a URL."""
     long = [each for each in secrets if len(each) >= _SHORTEST_SECRET]
     return tuple(dict.fromkeys(form for each in long for form in (each, quote(each, safe=""))))
-
-
-def _mask(text: str, forms: tuple[str, ...]) -> str:
-    """Without the secrets, and without what looks like another one: a proxy's page may quote what we do not know."""
-    for form in forms:
-        text = text.replace(form, _MASK)
-    if any(part in text for part in _PARTS_OF_SECRETS):  # many times faster than the pattern
-        text = _LOOKS_SECRET.sub(_MASK, text)
-    return text

@@ -17,17 +17,18 @@ from typing import Final
 
 import dispatcher
 from dispatcher.producer.blocking import Producer
+from dispatcher.stand_in import StandIn
 from tests.support.hand_driven_worker import LIMITS, HandDrivenWorker
 from tests.support.servers import Database
+from tests.support.slack import MESSAGE, token_sink
 
 PACKAGE: Final = Path(dispatcher.__file__).parent
 PAGE: Final = PACKAGE.parent / "docs" / "internals.md"
 
-MOST: Final = 21
-"""Beside those of the room slack, where the sink of this test stands."""
+MOST: Final = 25
 
 NOT_HERE: Final = {"logs/line_buffer"}
-"""The log of this test is written to memory."""
+"""The log of the worker in this test is written to memory."""
 
 
 class Watch:
@@ -65,6 +66,10 @@ def listed() -> set[str]:
     }
 
 
+def of_slack(files: set[str]) -> set[str]:
+    return {each for each in files if each.startswith("slack/")}
+
+
 def test_one_event_passes_the_files_that_the_page_lists(redis: Database, tmp_path: Path) -> None:
     with watching() as watch:
         driven = HandDrivenWorker(redis, 10, tmp_path, limits=LIMITS.replace("1/1h", "2/1h"))
@@ -88,5 +93,18 @@ def test_one_event_passes_the_files_that_the_page_lists(redis: Database, tmp_pat
         producer.send("errors", "what comes first is loaded with it", id="warm-up")
         driven.worker.run()
     assert driven.told() == [("warm-up", "sent"), ("event", "sent")]
-    assert watch.files == listed() - NOT_HERE
+    assert watch.files == listed() - of_slack(listed()) - NOT_HERE
+
+
+def test_its_post_passes_the_files_of_slack_that_the_page_lists() -> None:
+    with StandIn() as slack, watching() as watch:
+        sink = token_sink(slack)
+        sink.post(MESSAGE)  # connects
+        watch.on = True
+        sink.post(MESSAGE)
+        watch.on = False
+    assert of_slack(watch.files) == of_slack(listed())
+
+
+def test_the_page_lists_few_files() -> None:
     assert len(listed()) <= MOST
