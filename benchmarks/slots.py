@@ -12,6 +12,9 @@ from benchmarks.figures import Goal, Proofs, Report, Spread, Table
 from benchmarks.stage import stage
 from dispatcher.limiter import Admitted, Limit, Limiter, Scope
 
+COMPACT: Final = 32
+"""Slots that the server keeps in its compact form."""
+
 SMALL: Final = 100
 BEGIN_US: Final = 1_732_100_000_000_000
 STEP_US: Final = 1_234_567
@@ -20,7 +23,7 @@ STEP_US: Final = 1_234_567
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """One way to keep slots, and the bounds of the bytes for each: up to 100, and beyond."""
+    """One way to keep slots, and the bounds of the bytes for each: of a limit up to 32, and beyond."""
 
     name: str
     store: str
@@ -38,7 +41,7 @@ KEEPINGS: Final = (
 
 def run(effort: Effort) -> Report:
     """Memory is not a matter of luck: one round."""
-    sizes = effort.of((10, SMALL, 1_000, 100_000), quick=(10, SMALL, 300))
+    sizes = effort.of((10, COMPACT, SMALL, 1_000, 100_000), quick=(10, COMPACT, 300))
     proofs, rows, goals = Proofs(), [], []
     with stage(effort.cores) as (_, client):
         for keeping in KEEPINGS:
@@ -47,7 +50,7 @@ def run(effort: Effort) -> Report:
                 whole = _bytes(client, keeping, size, proofs)
                 each = (whole - first) / (size - 1)
                 rows.append((keeping.name, f"{size:,}", whole, whole / size, each))
-                bound = keeping.goals[0 if size <= SMALL else 1]
+                bound = keeping.goals[0 if size <= COMPACT else 1]
                 goals.append(Goal(f"{keeping.name}, {size:,} slots: bytes for one", Spread.of([each]), at_most=bound))
     columns = ("a scope with", "slots", "bytes of its key", "over its slots", "for one more slot")
     table = Table("memory of a scope, by MEMORY USAGE", columns, tuple(rows))

@@ -57,6 +57,7 @@ if is_stale then
   return is_stale
 end
 at.now = microseconds(call.now)
+gate.read_requests(call)
 
 local lost, lost_places = {}, {}
 
@@ -78,7 +79,7 @@ local over, over_places = {}, {} -- of events whose failure is over: since when
 local skipped = {} -- those, and the lost ones
 
 local function seq_of(n)
-  return tonumber(string.match(call.ids and call.ids[n] or call.requests[n][1], '^%d+'))
+  return tonumber(string.match(call.ids[n], '^%d+'))
 end
 
 -- Finds the events that a recovery came before. They are not decided.
@@ -314,7 +315,7 @@ end
 -- each limit, ...]}. `shadowed` is the hash; `found` collects texts '[request, position, window]'.
 local function shadow_caster(call, shadowed, now, found)
   return function(n, id, scopes)
-    for _, position in ipairs(call.shadows[call.of and call.of[n] or n]) do
+    for _, position in ipairs(call.shadows[call.of[n]]) do
       local scope = scopes[position]
       if not call.fresh and not scope.pending[id] then
         scope.own[id] = tonumber(redis.call('ZSCORE', scope.key, id) or nil)
@@ -346,8 +347,7 @@ end
 
 if call.others then
   call.members = {}
-  for n, request in ipairs(call.ids or call.requests) do
-    local slot = call.ids and request or request[1]
+  for n, slot in ipairs(call.ids) do
     call.members[slot] = slots.of_event(slot, call.jobs[n])
   end
 end

@@ -33,22 +33,25 @@
 
 -- A single request for plain scopes, the most frequent call, is decided at a glance: half of the time goes into what the
 -- general way defines and builds. It has no cost. Plain is a sorted set with rolling windows, in which the id owns nothing; and where a
--- window is full, nobody holds a slot and the clock was not stepped back. For all else nothing is returned, nor written.
+-- window is full, nobody holds a slot and the clock was not stepped back. For all else nothing is returned, nor written, nor for
+-- the first slot of a large scope.
 local function glance(call, now)
   if call.ids or call.requests[2] or call.cost or call.stores or call.peek or call.drains or call.ahead or call.left then
     return
   end
   local request = call.requests[1]
   local id, at, denier, window = request[1], now, nil, nil
-  local lifetimes, renewed = {}, {}
+  local lifetimes, sizes, renewed = {}, {}, {}
   for i = 2, #request do
     local key, windows = KEYS[request[i]], call.scopes[request[i]]
     if not key or (not call.fresh and redis.call('ZSCORE', key, id)) then
       return
     end
     local longest = 0
+    sizes[i] = 0
     for n = 1, #windows do
       local max, us = windows[n][1], windows[n][2]
+      sizes[i] = math.max(sizes[i], max)
       local full = redis.call('ZRANGE', key, -max, -max, 'WITHSCORES')[2]
       longest = math.max(longest, us)
       if full then -- as many as it may hold are stored
@@ -70,7 +73,11 @@ local function glance(call, now)
     return string.format('{"verdicts":[[%d,%d,%.0f]]}', denier, window, at - now)
   end
   for i = 2, #request do
-    renewed[i] = redis.call('PTTL', KEYS[request[i]]) < lifetimes[i]
+    local lives_ms = redis.call('PTTL', KEYS[request[i]])
+    if lives_ms == -2 and sizes[i] > MOST_COMPACT then -- there is no key yet
+      return
+    end
+    renewed[i] = lives_ms < lifetimes[i]
   end
   local score = digits(now)
   for i = 2, #request do
@@ -100,6 +107,7 @@ end
 if call.cost then
   slots.costs[call.requests[1][1]] = call.cost
 end
+gate.read_requests(call)
 local _, verdicts, rest = gate.decide_batch(call, now)
 plan.commit()
 return '{"verdicts":[' .. table.concat(verdicts, ',') .. ']' .. rest .. '}'

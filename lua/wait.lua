@@ -26,10 +26,13 @@ local call = cjson.decode(ARGV[1])
 local now = microseconds(call.now)
 local scopes = gate.open(call, now)
 waiters.open(scopes)
-for _, turn in ipairs(call.turns) do
+local asked = { requests = {} }
+for n, turn in ipairs(call.turns) do
+  asked.requests[n] = turn.request
   slots.costs[turn.request[1]] = turn.cost
 end
-gate.look_up(scopes, #call.turns, function(n) return call.turns[n].request end)
+gate.read_requests(asked)
+gate.look_up(scopes, asked.ids, asked.rows, asked.of)
 for i = #scopes + 1, #KEYS do
   redis.call('ZCARD', KEYS[i])
 end

@@ -18,66 +18,64 @@ local gate = module(function(gate)
     return scopes
   end
 
-  -- Learns what the ids of `count` requests own already (`fresh`: nothing), and that every key is what it should be.
-  -- `request_of` gives the n-th.
-  function gate.look_up(scopes, count, request_of, fresh)
-    if fresh then
-      for _, scope in ipairs(scopes) do
-        if scope.store.ids then
-          slots.count(scope)
-        else
-          scope.store.look(scope)
-        end
+  -- Brings the requests of a call into one form: "ids", "rows", and for each id the number of its row in "of".
+  function gate.read_requests(call)
+    if call.requests then
+      call.ids, call.rows, call.of = {}, call.requests, {}
+      for n, request in ipairs(call.requests) do
+        call.ids[n], call.of[n] = request[1], n
       end
-      return
     end
-    if count == 1 or next(slots.costs) then
-      for n = 1, count do
-        local id = request_of(n)[1]
-        for _, scope in ipairs(scopes) do
-          if scope.store.ids then
-            slots.look_up(scope, id)
-          else
-            scope.store.look(scope)
-          end
-        end
+  end
+
+  -- For each scope the ids that ask for a slot of it, alternatives too.
+  local function ids_by_scope(ids, rows, of)
+    local by_row, by_scope = {}, {}
+    for n, id in ipairs(ids) do
+      local some = by_row[of[n]]
+      if some then
+        some[#some + 1] = id
+      else
+        by_row[of[n]] = { id }
       end
-      return
     end
-    local asked = {}
-    for i = 1, #scopes do
-      asked[i] = {}
-    end
-    for n = 1, count do
-      local request = request_of(n)
-      for i = 2, #request do
-        local item = request[i]
-        if type(item) == 'number' then
-          local ids = asked[item]
-          local members = scopes[item].members
-          ids[#ids + 1] = members and members[request[1]] or request[1]
-        else
-          for _, position in ipairs(item) do
-            local ids = asked[position]
-            ids[#ids + 1] = request[1]
+    for row, some in pairs(by_row) do
+      for i = 2, #rows[row] do
+        local item = rows[row][i]
+        for _, position in ipairs(type(item) == 'table' and item or { item }) do
+          local all = by_scope[position] or {}
+          by_scope[position] = all
+          for _, id in ipairs(some) do
+            all[#all + 1] = id
           end
         end
       end
     end
+    return by_scope
+  end
+
+  -- Learns what the ids own already (`fresh`: nothing), and that every key is what it should be. Returns which of many ids own
+  -- anything.
+  function gate.look_up(scopes, ids, rows, of, fresh)
+    local are_few = #ids == 1 or next(slots.costs)
+    local asking = not fresh and not are_few and ids_by_scope(ids, rows, of)
+    local owners = {}
     for i, scope in ipairs(scopes) do
-      if scope.store.ids then
+      if not scope.store.ids then
+        scope.store.look(scope)
+      elseif not are_few or fresh then
         slots.count(scope)
-        for first = 1, #asked[i], 1000 do
-          local last = math.min(first + 999, #asked[i])
-          local scores = redis.call('ZMSCORE', scope.key, unpack(asked[i], first, last))
-          for n = first, last do
-            scope.own[asked[i][n]] = tonumber(scores[n - first + 1])
-          end
+        if asking and asking[i] then
+          slots.look_up_all(scope, asking[i], owners)
         end
       else
-        scope.store.look(scope)
+        for _, id in ipairs(ids) do
+          slots.look_up(scope, id)
+          owners[id] = true -- perhaps
+        end
       end
     end
+    return owners
   end
 
   -- From when on a scope has room for `id`, and which of its windows says so.
@@ -141,11 +139,21 @@ local gate = module(function(gate)
     end
   end
 
-  -- Whether the id owns no slot, and each scope of the request is already known to have room for one more.
-  local function has_room(scopes, request, id, now)
+  -- Whether the request names no alternatives, and its id is itself the member of each scope.
+  local function is_plain(scopes, request)
+    for i = 2, #request do
+      if not scopes[request[i]] or scopes[request[i]].members then
+        return false
+      end
+    end
+    return true
+  end
+
+  -- Whether each scope of the request is already known to have room for one more.
+  local function has_room(scopes, request, now)
     for i = 2, #request do
       local scope = scopes[request[i]]
-      if not scope or scope.members or scope.own[id] or not scope.spare or not scope.at or scope.at > now then
+      if not scope.spare or not scope.at or scope.at > now then
         return false
       end
     end
@@ -154,7 +162,7 @@ local gate = module(function(gate)
 
   -- Decides the requests of a call in order, plans the charges of those that are admitted, and says when the scopes "ahead" have
   -- room for one more after that; see gate.lua. `admitted(n, id, scopes, request)` is called for each admitted one. `lost` holds positions of
-  -- requests that are not decided: their verdict says nothing.
+  -- requests that are not decided: their verdict says nothing. `gate.read_requests` has read the call.
   --
   -- Returns how many there are, their verdicts (texts of JSON), the rest of the answer, and `request_of`, which gives the n-th.
   function gate.decide_batch(call, now, admitted, lost)
@@ -162,34 +170,35 @@ local gate = module(function(gate)
     local US = slots.US
 
     local function request_of(n)
-      if not ids then
-        return call.requests[n]
-      end
       local request = rows[of[n]]
       request[1] = ids[n]
       return request
     end
 
-    local count = ids and #ids or #call.requests
-    gate.look_up(scopes, count, request_of, call.fresh)
+    local owners = gate.look_up(scopes, ids, rows, of, call.fresh)
+    local plain = {}
+    for row, request in ipairs(rows) do
+      plain[row] = is_plain(scopes, request)
+    end
 
     local verdicts, charges, charged = {}, not call.peek, 0
     local refused, refused_after = {}, {} -- of a row: what its last refusal said, and after how many charges
     local last_at, last_denier, last_window, denial
     local charge = call.fresh and slots.charge_new or slots.charge
-    for n = 1, count do
-      local row = ids and of[n]
+    for n = 1, #ids do
+      local id, row = ids[n], of[n]
       if lost and lost[n] then
         verdicts[n] = '0'
-      elseif row and call.fresh and refused_after[row] == charged then -- nothing has changed since
+      elseif refused_after[row] == charged and (call.fresh or not owners[id]) then -- nothing has changed since
         verdicts[n] = refused[row]
-      elseif row and charges and has_room(scopes, rows[row], ids[n], now) then
-        verdicts[n], charged = '0', charged + 1
-        for i = 2, #rows[row] do
-          charge(scopes[rows[row][i]], ids[n])
+      elseif charges and plain[row] and not owners[id] and has_room(scopes, rows[row], now) then
+        local request = rows[row]
+        verdicts[n], charged, owners[id] = '0', charged + 1, true
+        for i = 2, #request do
+          charge(scopes[request[i]], id)
         end
         if admitted then
-          admitted(n, ids[n], scopes, request_of(n))
+          admitted(n, id, scopes, request_of(n))
         end
       else
         local request = request_of(n)
@@ -200,16 +209,16 @@ local gate = module(function(gate)
             denial = string.format('[%d,%d,%.0f]', denier, window, at - now)
           end
           verdicts[n] = denial
-          if row then
+          if plain[row] and not owners[id] then
             refused[row], refused_after[row] = denial, charged
           end
         else
           verdicts[n] = '0'
           if charges then
             gate.charge(scopes, request, chosen)
-            charged = charged + 1
+            charged, owners[id] = charged + 1, true
             if admitted then
-              admitted(n, request[1], scopes, request)
+              admitted(n, id, scopes, request)
             end
           end
         end
@@ -243,6 +252,6 @@ local gate = module(function(gate)
     for i = 1, #scopes do
       slots.write(scopes[i])
     end
-    return count, verdicts, rest, request_of
+    return #ids, verdicts, rest, request_of
   end
 end)

@@ -2,6 +2,7 @@
 local unpack = unpack or table.unpack -- servers with Lua 5.4
 
 local MOST_EXACT = 9007199254740992 -- 2^53: whole numbers below it are exact in a double
+local MOST_COMPACT = 32 -- slots of a scope that the server may keep in its compact form (include/slots.lua)
 
 -- Integer microseconds. `given` (from the call) wins over the server's clock.
 local function microseconds(given)

@@ -93,6 +93,25 @@ local slots = module(function(slots)
     view.own[id], view.owned[id] = tonumber(scores[#scores] or nil), number
   end
 
+  -- Learns what many ids without a cost own in a sorted set. Notes in `owners` which own anything.
+  function slots.look_up_all(view, ids, owners)
+    local asked = ids
+    if view.members then
+      asked = {}
+      for n, id in ipairs(ids) do
+        asked[n] = view.members[id]
+      end
+    end
+    for first = 1, #asked, 1000 do
+      local last = math.min(first + 999, #asked)
+      for n, score in ipairs(call('ZMSCORE', view.key, unpack(asked, first, last))) do
+        if score then
+          view.own[asked[first + n - 1]], owners[ids[first + n - 1]] = tonumber(score), true
+        end
+      end
+    end
+  end
+
   -- Whether a window still counts the slot that the id has in this view.
   function slots.is_counted(view, id)
     local score = view.own[id]
@@ -449,12 +468,8 @@ local slots = module(function(slots)
 
   -- Drops as many of the oldest as no window can count, one for each added and a few more. One more than the largest limit
   -- is kept: an id that asks again is left out of the count.
-  local function trim(view)
-    local most = largest(view, MAX) + 1
-    if view.fewer and view.fewer - 1 + view.adding <= most then
-      return
-    end
-    local surplus = call('ZCARD', view.key) + view.adding - (view.moved or 0) - most
+  local function trim(view, size, most)
+    local surplus = size + view.adding - (view.moved or 0) - most
     if surplus <= 0 then
       return
     end
@@ -468,14 +483,30 @@ local slots = module(function(slots)
     end
   end
 
+  -- The server keeps a small sorted set in a compact form, and reads it from end to end to find a member. A scope of more than
+  -- MOST_COMPACT slots gets the other form, with an index: its set begins with a member that is too long for the compact form,
+  -- and keeps its form when that is gone.
+  local TOO_LONG = string.rep('-', 256)
+
   function SET.add(view)
-    local now = digits(view.now)
+    local now, most = digits(view.now), largest(view, MAX) + 1
+    local size = view.fewer and view.fewer - 1 -- at most so many are stored
+    if not size or size + view.adding > most then
+      size = call('ZCARD', view.key)
+    end
     local rows = {}
     for i = 1, view.adding do
       rows[2 * i - 1], rows[2 * i] = now, view.added[i]
     end
+    local begins_indexed = size == 0 and most > MOST_COMPACT + 1
+    if begins_indexed then
+      rows[#rows + 1], rows[#rows + 2] = now, TOO_LONG
+    end
     plan.write_rows('ZADD', view.key, rows, 2)
-    trim(view)
+    if begins_indexed then
+      plan.write('ZREM', view.key, TOO_LONG)
+    end
+    trim(view, size, most)
     local longest = largest(view, US)
     plan.keep_alive(view.key, longest, 2 * longest)
   end

@@ -318,13 +318,23 @@ def test_values_without_bound_leave_no_keys_behind(limiter: Limiter, redis: Data
 
 
 @pytest.mark.parametrize(
-    ("slots", "ids", "bytes_each"), [(100, True, 45), (1000, True, 140), (100, False, 16), (10_000, False, 16)]
+    ("slots", "ids", "bytes_each"), [(32, True, 45), (1000, True, 140), (100, False, 16), (10_000, False, 16)]
 )
 def test_a_slot_takes_few_bytes(limiter: Limiter, redis: Database, slots: int, *, ids: bool, bytes_each: int) -> None:
     many = scope("many", f"{slots}/1h", ids=ids)
     assert limiter.try_acquire_many([many] * slots) == [Admitted()] * slots
     key = KEYS.scope("many") if ids else KEYS.log("many")
     assert redis.memory_usage(key, samples=0) / slots <= bytes_each
+
+
+@pytest.mark.parametrize("together", [1, 2])
+@pytest.mark.parametrize(("most", "has_index"), [(32, False), (33, True)])
+def test_the_set_of_a_large_scope_has_an_index_from_its_first_slot_on(
+    limiter: Limiter, redis: Database, together: int, most: int, *, has_index: bool
+) -> None:
+    limiter.try_acquire_many([scope("some", "5/1m", f"{most}/1h")] * together)
+    assert (redis.object("encoding", KEYS.scope("some")) == b"skiplist") is has_index
+    assert redis.zcard(KEYS.scope("some")) == together
 
 
 def test_a_quota_takes_the_same_bytes_however_much_it_counts(limiter: Limiter, redis: Database) -> None:
