@@ -105,7 +105,7 @@ COUNTED: Final = (
     ("growth", "admitted by max of the limit 1,000, refused", 0),
     ("growth", "admitted by max of the limit 1,000, admitted", 100),
     ("growth", "admitted by categories 100, admitted", 100),
-    ("slots", "UUIDs as ids: slots in use", 1 + 10 + 100 + 300),
+    ("slots", "UUIDs as ids: slots in use", 1 + 10 + 32 + 300),
     ("peers", "admitted by ours, one by one", 100 + 256 + 100 + 100),
     ("storm", "sent by ours, 1 process", 50),
     ("storm", "dropped by ours, 2 processes", 1_950),
