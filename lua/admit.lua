@@ -8,7 +8,7 @@
 --          HASH "SCOPE MAX/WINDOW" -> how many events a shadow limit would have refused; permanent; and with "tallies" also
 --          parked ZSET, lines ZSET, timers ZSET, wake LIST, seq STRING, deciding HASH, freed HASH, tallies SET, guarantees SET,
 --          scheduled ZSET as in take.lua, and a HASH for each tally (include/digest.lua)
--- ARGV[1]  JSON {"now", "fresh", "scopes", "requests" | "ids", "rows", "of", "ahead": as in gate.lua,
+-- ARGV[1]  JSON {"now", "fresh", "ahead": as in gate.lua, "scopes", "rows", "ids", "of": see include/decide.lua,
 --            "remember_us", "most_decisions": as in settle.lua, "version": of the limits by which the worker asks | absent,
 --            "jobs": [id of the event, ...] for each request, "shown": [text and labels for the record, ...] for each | "",
 --            "kinds": [[category, configured, remember, "dropped" | "digested", position of its tally or 0, deadline: string,
@@ -78,7 +78,7 @@ local over, over_places = {}, {} -- of events whose failure is over: since when
 local skipped = {} -- those, and the lost ones
 
 local function seq_of(n)
-  return tonumber(string.match(call.ids and call.ids[n] or call.requests[n][1], '^%d+'))
+  return tonumber(string.match(call.ids[n], '^%d+'))
 end
 
 -- Finds the events that a recovery came before. They are not decided.
@@ -310,11 +310,11 @@ end
 -- Shadow limits are counted and not enforced. Who was admitted is charged in each shadow scope that has room; where there is
 -- none, it is counted that this limit would have refused it, and noted for the answer.
 --
--- In the call: "shadows": [[KEYS position, ...] for each request or row], "shadow_names": {position: [field of the hash for
+-- In the call: "shadows": [[KEYS position, ...] for each row], "shadow_names": {position: [field of the hash for
 -- each limit, ...]}. `shadowed` is the hash; `found` collects texts '[request, position, window]'.
 local function shadow_caster(call, shadowed, now, found)
   return function(n, id, scopes)
-    for _, position in ipairs(call.shadows[call.of and call.of[n] or n]) do
+    for _, position in ipairs(call.shadows[call.of[n]]) do
       local scope = scopes[position]
       if not call.fresh and not scope.pending[id] then
         scope.own[id] = tonumber(redis.call('ZSCORE', scope.key, id) or nil)
@@ -346,8 +346,7 @@ end
 
 if call.others then
   call.members = {}
-  for n, request in ipairs(call.ids or call.requests) do
-    local slot = call.ids and request or request[1]
+  for n, slot in ipairs(call.ids) do
     call.members[slot] = slots.of_event(slot, call.jobs[n])
   end
 end

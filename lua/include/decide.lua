@@ -1,15 +1,18 @@
 -- What the calls of the gate have in common: their scopes opened, a request decided, a request charged.
 --
--- A call names its scopes in the order of their KEYS, in "scopes": each a list of windows [max, us] or [max, us, "fixed"];
--- a scope with a window [1, us, "once"] is the first of its request;
+-- A call names its scopes in the order of their KEYS, in "scopes": each a list of windows [max, us] or [max, us, "fixed"],
+-- or the position of an earlier scope that has the same; a scope with a window [1, us, "once"] is the first of its request;
 -- and in "stores", absent when all are sets, how each is kept: "set", "log" or "quota" (include/slots.lua).
 -- A request is a list: the id, then for each slot it asks for the scope's position, or a list of positions: the
--- first of these that has room.
+-- first of these that has room. Requests that ask for the same share such a list: in a batch, "rows" are these lists, "ids" the
+-- ids and "of" the position of its row for each id. The id in a row is then set when it is asked for.
 local gate = module(function(gate)
 
   function gate.open(call, now)
     local scopes, stores = {}, call.stores and slots.log_stores()
     for i, windows in ipairs(call.scopes) do
+      windows = call.scopes[windows] or windows
+      call.scopes[i] = windows
       scopes[i] = slots.open(KEYS[i], windows, now, stores and stores[call.stores[i]])
       if windows[1] and windows[1][slots.KIND] == 'once' then
         scopes[i].is_once, scopes[i].members = true, call.members
@@ -162,15 +165,12 @@ local gate = module(function(gate)
     local US = slots.US
 
     local function request_of(n)
-      if not ids then
-        return call.requests[n]
-      end
       local request = rows[of[n]]
       request[1] = ids[n]
       return request
     end
 
-    local count = ids and #ids or #call.requests
+    local count = #ids
     gate.look_up(scopes, count, request_of, call.fresh)
 
     local verdicts, charges, charged = {}, not call.peek, 0
@@ -178,12 +178,12 @@ local gate = module(function(gate)
     local last_at, last_denier, last_window, denial
     local charge = call.fresh and slots.charge_new or slots.charge
     for n = 1, count do
-      local row = ids and of[n]
+      local row = of[n]
       if lost and lost[n] then
         verdicts[n] = '0'
-      elseif row and call.fresh and refused_after[row] == charged then -- nothing has changed since
+      elseif call.fresh and refused_after[row] == charged then -- nothing has changed since
         verdicts[n] = refused[row]
-      elseif row and charges and has_room(scopes, rows[row], ids[n], now) then
+      elseif charges and has_room(scopes, rows[row], ids[n], now) then
         verdicts[n], charged = '0', charged + 1
         for i = 2, #rows[row] do
           charge(scopes[rows[row][i]], ids[n])
@@ -200,9 +200,7 @@ local gate = module(function(gate)
             denial = string.format('[%d,%d,%.0f]', denier, window, at - now)
           end
           verdicts[n] = denial
-          if row then
-            refused[row], refused_after[row] = denial, charged
-          end
+          refused[row], refused_after[row] = denial, charged
         else
           verdicts[n] = '0'
           if charges then
