@@ -8,7 +8,7 @@
 --          HASH "SCOPE MAX/WINDOW" -> how many events a shadow limit would have refused; permanent; and with "tallies" also
 --          parked ZSET, lines ZSET, timers ZSET, wake LIST, seq STRING, deciding HASH, freed HASH, tallies SET, guarantees SET,
 --          scheduled ZSET as in take.lua, and a HASH for each tally (include/digest.lua)
--- ARGV[1]  JSON {"now", "fresh", "scopes", "requests" | "ids", "rows", "of", "ahead": as in gate.lua,
+-- ARGV[1]  JSON {"now", "fresh", "ahead": as in gate.lua, "scopes", "rows", "ids", "of": see include/decide.lua,
 --            "remember_us", "most_decisions": as in settle.lua, "version": of the limits by which the worker asks | absent,
 --            "jobs": [id of the event, ...] for each request, "shown": [text and labels for the record, ...] for each | "",
 --            "kinds": [[category, configured, remember, "dropped" | "digested", position of its tally or 0, deadline: string,
@@ -57,7 +57,6 @@ if is_stale then
   return is_stale
 end
 at.now = microseconds(call.now)
-gate.read_requests(call)
 
 local lost, lost_places = {}, {}
 
@@ -311,7 +310,7 @@ end
 -- Shadow limits are counted and not enforced. Who was admitted is charged in each shadow scope that has room; where there is
 -- none, it is counted that this limit would have refused it, and noted for the answer.
 --
--- In the call: "shadows": [[KEYS position, ...] for each request or row], "shadow_names": {position: [field of the hash for
+-- In the call: "shadows": [[KEYS position, ...] for each row], "shadow_names": {position: [field of the hash for
 -- each limit, ...]}. `shadowed` is the hash; `found` collects texts '[request, position, window]'.
 local function shadow_caster(call, shadowed, now, found)
   return function(n, id, scopes)

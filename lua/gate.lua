@@ -18,12 +18,12 @@
 --                absent: one,
 --                "version": string | absent,
 --                "left": true | absent: of a single request, say what is left in each window of each scope if it is admitted,
---                "scopes", "stores": see include/decide.lua,
---                "requests": [[id, scope, ...], ...], see there; or, for many that ask for the same:
---                "ids": [id, ...], "rows": [[0, scope, ...], ...], "of": [position of its row for each id, ...]}
--- Returns  JSON {"verdicts": [0 | [scope, window, retry_after_us], ...]}: 0 is admitted; else the scope
---          and the window (from 1) that free up last. The same request is refused until retry_after_us from now and
---          admitted at that instant when nothing else happens in between.
+--                "scopes", "stores", "rows": see include/decide.lua; the row of a single request holds its id}
+-- ARGV[2]  for each request the position of its row, in one byte; absent for a single request
+-- ARGV[3]  JSON [id, ...] of the requests; absent for a single one
+-- Returns  JSON {"verdicts": [0 | [scope, window, retry_after_us] | n, ...]}: 0 is admitted; else the scope
+--          and the window (from 1) that free up last. n > 0 is the verdict of the n-th request. The same request is refused
+--          until retry_after_us from now and admitted at that instant when nothing else happens in between.
 --          With "ahead" also {"ahead": [[instant as a string, how many have room now], ...]}.
 --          With "left" also {"left": [[how many more, ...] for each scope, ...]} of a request that was admitted.
 --          {"stale": version in force} when another one than the call's is: nothing was decided.
@@ -31,19 +31,19 @@
 -- its slots move to now (never a second charge); refused, they stay. Every key is read before the first is written.
 -- @include prelude
 
--- A single request for plain scopes, the most frequent call, is decided at a glance: half of the time goes into what the
--- general way defines and builds. It has no cost. Plain is a sorted set with rolling windows, in which the id owns nothing; and where a
--- window is full, nobody holds a slot and the clock was not stepped back. For all else nothing is returned, nor written, nor for
--- the first slot of a large scope.
+-- Plain requests, the most frequent ones, are decided at a glance: what the general way defines and builds would take most of
+-- the time. Plain is a request without a cost for sorted sets in which its id owns nothing. Where one of the sets is full, its
+-- windows roll and what fills them still counts, nobody holds a slot and the clock was not stepped back; and no large scope
+-- is to get its first slot (include/slots.lua). For all else nothing is returned, nor written.
+
+-- A request alone.
 local function glance(call, now)
-  if call.ids or call.requests[2] or call.cost or call.stores or call.peek or call.drains or call.ahead or call.left then
-    return
-  end
-  local request = call.requests[1]
+  local request = call.rows[1]
   local id, at, denier, window = request[1], now, nil, nil
   local lifetimes, sizes, renewed = {}, {}, {}
   for i = 2, #request do
     local key, windows = KEYS[request[i]], call.scopes[request[i]]
+    windows = call.scopes[windows] or windows
     if not key or (not call.fresh and redis.call('ZSCORE', key, id)) then
       return
     end
@@ -89,6 +89,154 @@ local function glance(call, now)
   return '{"verdicts":[0]}'
 end
 
+-- Several requests, up to 1000. The ids are read where they are needed: a new request that is refused needs none.
+local function glance_at_many(call, now, of, read_ids)
+  local rows, ids = call.rows, nil
+  local room, charges = {}, {} -- of a scope: how many more it takes; the scores and ids to add
+  local least, most, lifetime = {}, {}, {} -- of a list of windows: its limits; the milliseconds that a key lives at least
+  for i, windows in ipairs(call.scopes) do
+    windows = call.scopes[windows] or windows
+    call.scopes[i] = windows
+    if not least[windows] then
+      local longest = 0
+      least[windows], most[windows] = math.huge, 0
+      for _, window in ipairs(windows) do
+        local max, us = window[1], window[2]
+        least[windows], most[windows], longest = math.min(least[windows], max), math.max(most[windows], max), math.max(longest, us)
+      end
+      if longest >= MOST_EXACT then
+        return
+      end
+      lifetime[windows] = math.ceil(longest / 1000)
+    end
+    local size = redis.call('ZCARD', KEYS[i])
+    if size == 0 and most[windows] > MOST_COMPACT then
+      return
+    end
+    room[i] = least[windows] - size
+  end
+
+  -- Whether an id owns a slot, or stands there twice.
+  local function owns_any()
+    local asked, is_known = {}, {}
+    for n, place in ipairs(of) do
+      local row, id = rows[place], ids[n]
+      if is_known[id] then
+        return true
+      end
+      is_known[id] = true
+      for i = 2, #row do
+        local of_scope = asked[row[i]]
+        if not of_scope then
+          of_scope = {}
+          asked[row[i]] = of_scope
+        end
+        of_scope[#of_scope + 1] = id
+      end
+    end
+    for position, of_scope in pairs(asked) do
+      for _, score in ipairs(room[position] and redis.call('ZMSCORE', KEYS[position], unpack(of_scope)) or {}) do
+        if score then
+          return true
+        end
+      end
+    end
+    return false
+  end
+
+  local free_at, free_in, said = {}, {}, {} -- of a full scope: when it has room; the window that says so; a request that it refused
+
+  -- Learns from when on a full scope has room for one more; nothing if it is not plain.
+  local function look(position)
+    local key, windows, charged = KEYS[position], call.scopes[position], #(charges[position] or {}) / 2
+    local newest = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')[2]
+    if newest and tonumber(newest) > now then
+      return
+    end
+    local latest = now
+    for n, window in ipairs(windows) do
+      local rank = window[1] - charged -- of the slot that has to leave, among those that are stored
+      local score = rank <= 0 and now or redis.call('ZRANGE', key, -rank, -rank, 'WITHSCORES')[2]
+      if score then
+        local at = score + window[2]
+        if at <= now or window[3] then
+          return
+        end
+        if at > latest then
+          latest, free_in[position] = at, n
+        end
+      end
+    end
+    free_at[position] = latest
+  end
+
+  if not call.fresh then
+    ids = read_ids()
+    if owns_any() then
+      return
+    end
+  end
+  local verdicts, score, admitted = {}, digits(now), 0
+  local refused, refused_after = {}, {} -- of a row: its last refusal, and how many were admitted before it
+  for n = 1, #of do
+    local place = of[n]
+    if refused_after[place] == admitted then -- nothing has changed since
+      verdicts[n] = refused[place]
+    else
+      local row, at, denier = rows[place], now, nil
+      for i = 2, #row do
+        local position = row[i]
+        local left = room[position]
+        if not left then -- a list of alternatives
+          return
+        end
+        if left <= 0 then
+          if not free_at[position] then
+            look(position)
+          end
+          if not free_at[position] then
+            return
+          end
+          if free_at[position] > at then
+            at, denier = free_at[position], position
+          end
+        end
+      end
+      if denier then
+        verdicts[n] = said[denier] or string.format('[%d,%d,%.0f]', denier, free_in[denier], at - now)
+        said[denier] = said[denier] or digits(n)
+        refused[place], refused_after[place] = said[denier], admitted
+      else
+        ids = ids or read_ids()
+        for i = 2, #row do
+          local position = row[i]
+          local of_scope = charges[position]
+          if not of_scope then
+            of_scope = {}
+            charges[position] = of_scope
+          end
+          local last = #of_scope
+          of_scope[last + 1], of_scope[last + 2] = score, ids[n]
+          room[position], free_at[position], said[position] = room[position] - 1, nil, nil
+        end
+        verdicts[n], admitted = '0', admitted + 1
+      end
+    end
+  end
+  local renewed = {}
+  for position in pairs(charges) do
+    local ms = lifetime[call.scopes[position]]
+    renewed[position] = redis.call('PTTL', KEYS[position]) < ms and 2 * ms + 1
+  end
+  for position, of_scope in pairs(charges) do
+    redis.call('ZADD', KEYS[position], unpack(of_scope))
+    if renewed[position] then
+      redis.call('PEXPIRE', KEYS[position], renewed[position])
+    end
+  end
+  return '{"verdicts":[' .. table.concat(verdicts, ',') .. ']}'
+end
+
 local call = cjson.decode(ARGV[1])
 local now = microseconds(call.now)
 if call.version then
@@ -97,17 +245,25 @@ if call.version then
     return cjson.encode({ stale = in_force })
   end
 end
-local answer = glance(call, now)
-if answer then
-  return answer
+
+local function read_ids()
+  return ARGV[3] and cjson.decode(ARGV[3]) or { call.rows[1][1] }
+end
+
+local of = { string.byte(ARGV[2] or '\1', 1, -1) }
+if not (call.cost or call.stores or call.peek or call.drains or call.ahead or call.left or #of > 1000) then
+  local answer = of[2] and glance_at_many(call, now, of, read_ids) or not of[2] and glance(call, now)
+  if answer then
+    return answer
+  end
 end
 -- @include plan
 -- @include slots
 -- @include decide
+call.of, call.ids = of, read_ids()
 if call.cost then
-  slots.costs[call.requests[1][1]] = call.cost
+  slots.costs[call.ids[1]] = call.cost
 end
-gate.read_requests(call)
 local _, verdicts, rest = gate.decide_batch(call, now)
 plan.commit()
 return '{"verdicts":[' .. table.concat(verdicts, ',') .. ']' .. rest .. '}'

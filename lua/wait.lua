@@ -26,13 +26,12 @@ local call = cjson.decode(ARGV[1])
 local now = microseconds(call.now)
 local scopes = gate.open(call, now)
 waiters.open(scopes)
-local asked = { requests = {} }
+local ids, rows, of = {}, {}, {}
 for n, turn in ipairs(call.turns) do
-  asked.requests[n] = turn.request
+  ids[n], rows[n], of[n] = turn.request[1], turn.request, n
   slots.costs[turn.request[1]] = turn.cost
 end
-gate.read_requests(asked)
-gate.look_up(scopes, asked.ids, asked.rows, asked.of)
+gate.look_up(scopes, ids, rows, of)
 for i = #scopes + 1, #KEYS do
   redis.call('ZCARD', KEYS[i])
 end

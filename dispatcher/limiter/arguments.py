@@ -79,14 +79,9 @@ def checked_requests(
     names = new_id.many(len(asked)) if ids is None else [checked_id(each) for each in ids]
     if len(names) != len(asked):
         raise ValueError(f"{len(asked)} requests and {len(names)} ids, expected one id for each")
-    checked: dict[int, tuple[Demand, ...]] = {}
-    demands = []
-    for scopes in asked:
-        known = checked.get(id(scopes))
-        if known is None:
-            known = checked[id(scopes)] = checked_scopes(scopes)
-        demands.append(known)
-    return demands, names
+    kinds = list(map(id, asked))
+    checked = {kind: checked_scopes(scopes) for kind, scopes in dict(zip(kinds, asked, strict=True)).items()}
+    return [checked[kind] for kind in kinds], names
 
 
 def checked_id(id_: str | None) -> str:

@@ -84,9 +84,12 @@ class Limiter:
         the version of the limits these scopes are from: ``StaleLimits`` when another one is in force.
         """
         id_, demands = checked_id(id), checked_scopes(scopes)
-        request = (slot_of(id_, checked_cost(cost, demands)), demands)
-        fresh = id is None and self._once
-        call = self._calls.decide([request], fresh=fresh, version=checked_version(version), left=with_left, cost=cost)
+        slot, fresh, version = (
+            slot_of(id_, checked_cost(cost, demands)),
+            id is None and self._once,
+            checked_version(version),
+        )
+        call = self._calls.decide([slot], [demands], fresh=fresh, version=version, left=with_left, cost=cost)
         return read_verdicts(self._ask(self._gate, call, checked_now(now_us)), call, [id_])[0]
 
     def try_acquire_many(
@@ -122,7 +125,7 @@ class Limiter:
     ) -> Verdict:
         """What ``try_acquire`` would answer; charges nothing."""
         id_, demands = checked_id(id), checked_scopes(scopes)
-        call = self._calls.decide([(slot_of(id_, checked_cost(cost, demands)), demands)], peek=True, cost=cost)
+        call = self._calls.decide([slot_of(id_, checked_cost(cost, demands))], [demands], peek=True, cost=cost)
         return read_verdicts(self._ask(self._gate, call, checked_now(now_us)), call, None)[0]
 
     def acquire(
@@ -204,7 +207,7 @@ class Limiter:
         if now_us is None and self._clock is not None:
             now_us = self._clock()
         try:
-            answer: bytes = script(call.keys, [call.argument(now_us)])
+            answer: bytes = script(call.keys, call.arguments(now_us))
         except ResponseError as failure:
             raise refused(failure, call.keys, self._client.type) from failure
         except GateUnavailable as error:

@@ -89,7 +89,7 @@ class AsyncLimiter:
         request = (slot_of(id_, checked_cost(cost, demands)), demands)
         if with_left or cost > 1:
             fresh, version = id is None and self._once, checked_version(version)
-            call = self._calls.decide([request], fresh=fresh, version=version, left=with_left, cost=cost)
+            call = self._calls.decide([request[0]], [demands], fresh=fresh, version=version, left=with_left, cost=cost)
             return read_verdicts(await self._call("gate", call), call, [id_])[0]
         return await self._decisions.ask(_Asked(id_, request, checked_version(version), id is None and self._once))
 
@@ -115,7 +115,7 @@ class AsyncLimiter:
     async def peek(self, scopes: Scopes, id: str | None = None, *, cost: int = 1) -> Verdict:  # noqa: A002 - the field's word
         """As ``Limiter.peek``."""
         id_, demands = checked_id(id), checked_scopes(scopes)
-        call = self._calls.decide([(slot_of(id_, checked_cost(cost, demands)), demands)], peek=True, cost=cost)
+        call = self._calls.decide([slot_of(id_, checked_cost(cost, demands))], [demands], peek=True, cost=cost)
         return read_verdicts(await self._call("gate", call), call, None)[0]
 
     async def acquire(
@@ -182,7 +182,8 @@ class AsyncLimiter:
             await self._client.set(self._calls.keys.limits_version, checked_version(version) or "")
 
     async def _decide(self, asked: Sequence[_Asked]) -> list[Verdict]:
-        call = self._calls.decide([each.request for each in asked], fresh=asked[0].fresh, version=asked[0].version)
+        slots, demands = [each.request[0] for each in asked], [each.request[1] for each in asked]
+        call = self._calls.decide(slots, demands, fresh=asked[0].fresh, version=asked[0].version)
         return read_verdicts(await self._call("gate", call), call, [each.id for each in asked])
 
     async def _take_turns(self, asked: Sequence[WaitingRequest]) -> list[WaitAnswer]:
@@ -193,7 +194,7 @@ class AsyncLimiter:
         if now_us is None and self._clock is not None:
             now_us = self._clock()
         try:
-            return await self._scripts[name](call.keys, [call.argument(now_us)])
+            return await self._scripts[name](call.keys, call.arguments(now_us))
         except ResponseError as failure:
             if is_wrong_type(failure):
                 raise wrong_type({key: await self._client.type(key) for key in call.keys}) from failure

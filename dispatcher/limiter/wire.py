@@ -1,4 +1,4 @@
-"""What goes to the gate's scripts and what comes back, as values: keys, one JSON object, and the answer read again.
+"""What goes to the gate's scripts and what comes back, as values: keys, JSON, and the answer read again.
 
 Pure: the blocking and the asyncio limiter differ in how they call, not in what they say.
 """
@@ -6,10 +6,10 @@ Pure: the blocking and the asyncio limiter differ in how they call, not in what 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import repeat
+from itertools import count
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from dispatcher.core.limits import US, Admitted, Demand, Denied, FirstOf, Kind, Left, Limit, Opening, Scope, Verdict
@@ -55,16 +55,22 @@ class WaitAnswer(NamedTuple):
 
 
 class Call(NamedTuple):
-    """Keys and facts for a script, and the scopes that its answer points to."""
+    """Keys and facts for a script, and the scopes that its answer points to.
+
+    For the gate also the ids of the requests, and for each the position of its row in the facts, from 1.
+    """
 
     keys: list[str]
     facts: dict[str, Any]
     scopes: list[Scope]
     version: str = ""
+    ids: Sequence[str] = ()
+    of: Sequence[int] = ()
 
-    def argument(self, now_us: int | None) -> bytes:
-        """The facts as JSON, with the instant that takes the place of the server's clock."""
-        return encode(self.facts if now_us is None else {"now": now_us, **self.facts})
+    def arguments(self, now_us: int | None) -> list[bytes]:
+        """What the script is called with; the instant takes the place of the server's clock."""
+        facts = encode(self.facts if now_us is None else {"now": now_us, **self.facts})
+        return [facts, bytes(self.of), encode(self.ids)] if len(self.ids) > 1 else [facts]
 
 
 class Calls:
@@ -75,7 +81,8 @@ class Calls:
 
     def decide(  # noqa: PLR0913 - what gate.lua may be told, by name
         self,
-        requests: Iterable[Request],
+        slots: Sequence[str],
+        demands: Sequence[tuple[Demand, ...]],
         *,
         peek: bool = False,
         fresh: bool = False,
@@ -91,25 +98,18 @@ class Calls:
         Raises ``ValueError`` when one name stands in it with two different lists of limits.
         """
         positions = _Positions()
-        known: dict[tuple[int, int], int] = {}
         rows: list[list[Any]] = []
         cast: list[list[Any]] = []
-        slots: list[str] = []
-        of: list[int] = []
-        for (slot, demands), shadow in zip(requests, shadows or repeat(()), strict=False):
-            row = known.get((id(demands), id(shadow)))
-            if row is None:
-                rows.append([0, *positions.of(demands)])
-                cast.append(positions.of(shadow))
-                row = known[id(demands), id(shadow)] = len(rows)
-            slots.append(slot)
-            of.append(row)
-        facts: dict[str, Any] = {}
-        if len(slots) == 1:
-            rows[0][0] = slots[0]
-            facts["requests"] = rows
-        else:
-            facts |= {"ids": slots, "of": of, "rows": rows}
+        kinds: list[Any] = list(map(id, demands))
+        if shadows:
+            kinds = list(zip(kinds, map(id, shadows), strict=True))
+        row_of: dict[Any, int] = {}
+        for kind, n in dict(zip(kinds, count())).items():
+            rows.append([slots[0] if len(slots) == 1 else 0, *positions.of(demands[n])])
+            if shadows:
+                cast.append(positions.of(shadows[n]))
+            row_of[kind] = len(rows)
+        facts: dict[str, Any] = {"rows": rows}
         if any(cast):
             facts["shadows"] = cast
         for name, is_set in (("peek", peek), ("fresh", fresh), ("drains", drains), ("left", left)):
@@ -119,19 +119,18 @@ class Calls:
             facts["cost"] = cost
         if ahead:
             facts["ahead"] = [positions.position(scope) for scope in ahead]
-        if version is None:
-            return self._call(positions.found, facts)
-        call = self._call(positions.found, facts | {"version": version})
-        return Call([*call.keys, self.keys.limits_version], call.facts, call.scopes, version)
+        keys, facts, scopes, *_ = self._call(positions.found, facts)
+        if version is not None:
+            keys.append(self.keys.limits_version)
+            facts["version"] = version
+        return Call(keys, facts, scopes, version or "", slots, [row_of[kind] for kind in kinds])
 
     def decide_many(
         self, slots: Sequence[str], demands: Sequence[tuple[Demand, ...]], *, fresh: bool, version: str | None
     ) -> list[Call]:
         """For gate.lua, as many calls as it takes; raises as ``decide`` does, before the first is sent."""
         return [
-            self.decide(
-                zip(slots[at : at + BATCH], demands[at : at + BATCH], strict=True), fresh=fresh, version=version
-            )
+            self.decide(slots[at : at + BATCH], demands[at : at + BATCH], fresh=fresh, version=version)
             for at in range(0, len(slots), BATCH)
         ]
 
@@ -161,7 +160,13 @@ class Calls:
 
     def _call(self, scopes: list[Scope], facts: dict[str, Any]) -> Call:
         stores = [_store(scope.limits) if not scope.ids else "set" for scope in scopes]
-        said: dict[str, Any] = {"scopes": [windows_of(scope.limits) for scope in scopes], **facts}
+        windows: list[Any] = []
+        known: dict[int, int] = {}
+        for scope in scopes:
+            own = windows_of(scope.limits)
+            windows.append(known.get(id(own), own))
+            known.setdefault(id(own), len(windows))
+        said: dict[str, Any] = {"scopes": windows, **facts}
         if not all(scope.ids for scope in scopes):
             said["stores"] = stores
         keys = [self._key(scope, store) for scope, store in zip(scopes, stores, strict=True)]
@@ -246,18 +251,18 @@ def _left_of(rows: Sequence[Sequence[int]], scopes: Sequence[Scope]) -> tuple[Le
 
 def verdicts_of(facts: dict[str, Any], call: Call, ids: Sequence[str] | None) -> list[Verdict]:
     """The verdicts in an answer that was decoded."""
-    rows = facts["verdicts"]
-    known: dict[tuple[int, ...], Denied] = {}
     verdicts: list[Verdict] = []
-    for n, row in enumerate(rows):
+    known: dict[tuple[int, ...], Denied] = {}
+    for n, row in enumerate(facts["verdicts"]):
         if row == 0:
             verdicts.append(_ADMITTED if ids is None else Admitted(ids[n]))
-            continue
-        denial = tuple(row)
-        denied = known.get(denial)
-        if denied is None:
-            denied = known[denial] = denied_of(row, call.scopes)
-        verdicts.append(denied)
+        elif type(row) is int:
+            verdicts.append(verdicts[row - 1])
+        else:
+            denied = known.get(denial := tuple(row))
+            if denied is None:
+                denied = known[denial] = denied_of(row, call.scopes)
+            verdicts.append(denied)
     return verdicts
 
 

@@ -243,9 +243,9 @@ class Admission:
             return Admitting([], [], frozenset())
         leased = [each.candidate.leased for each in asking]
         fresh = all(each.is_fresh for each in leased)
-        requests = [(each.candidate.leased.slot, each.candidate.terms.scopes) for each in asking]
+        slots, demands = [each.slot for each in leased], [each.candidate.terms.scopes for each in asking]
         shadows = [_shadows(each.candidate) for each in asking] if self._has_shadows else []
-        call = self._calls.decide(requests, fresh=fresh, ahead=ahead, shadows=shadows)
+        call = self._calls.decide(slots, demands, fresh=fresh, ahead=ahead, shadows=shadows)
         if not call.keys and not any(each.candidate.leased.may_be_edited for each in asking):
             return Admitting([Admitted()] * len(asking), [], frozenset())
         keys = self._keys
@@ -258,7 +258,7 @@ class Admission:
         ]  # fmt: skip
         ends = Ends(asking, self._shown_chars)
         names += [keys.tally(counting.id) for counting in ends.tallies]
-        said = call.facts | self._facts | ends.facts(call)
+        said = call.facts | {"ids": call.ids, "of": call.of} | self._facts | ends.facts(call)
         if any(shadows):
             said["shadow_names"] = _shadow_names(call)
         if self._clock is not None:

@@ -1,31 +1,24 @@
 -- What the calls of the gate have in common: their scopes opened, a request decided, a request charged.
 --
--- A call names its scopes in the order of their KEYS, in "scopes": each a list of windows [max, us] or [max, us, "fixed"];
--- a scope with a window [1, us, "once"] is the first of its request;
+-- A call names its scopes in the order of their KEYS, in "scopes": each a list of windows [max, us] or [max, us, "fixed"],
+-- or the position of an earlier scope that has the same; a scope with a window [1, us, "once"] is the first of its request;
 -- and in "stores", absent when all are sets, how each is kept: "set", "log" or "quota" (include/slots.lua).
 -- A request is a list: the id, then for each slot it asks for the scope's position, or a list of positions: the
--- first of these that has room.
+-- first of these that has room. Requests that ask for the same share such a list: in a batch, "rows" are these lists, "ids" the
+-- ids and "of" the position of its row for each id. The id in a row is then set when it is asked for.
 local gate = module(function(gate)
 
   function gate.open(call, now)
     local scopes, stores = {}, call.stores and slots.log_stores()
     for i, windows in ipairs(call.scopes) do
+      windows = call.scopes[windows] or windows
+      call.scopes[i] = windows
       scopes[i] = slots.open(KEYS[i], windows, now, stores and stores[call.stores[i]])
       if windows[1] and windows[1][slots.KIND] == 'once' then
         scopes[i].is_once, scopes[i].members = true, call.members
       end
     end
     return scopes
-  end
-
-  -- Brings the requests of a call into one form: "ids", "rows", and for each id the number of its row in "of".
-  function gate.read_requests(call)
-    if call.requests then
-      call.ids, call.rows, call.of = {}, call.requests, {}
-      for n, request in ipairs(call.requests) do
-        call.ids[n], call.of[n] = request[1], n
-      end
-    end
   end
 
   -- For each scope the ids that ask for a slot of it, alternatives too.
@@ -162,7 +155,7 @@ local gate = module(function(gate)
 
   -- Decides the requests of a call in order, plans the charges of those that are admitted, and says when the scopes "ahead" have
   -- room for one more after that; see gate.lua. `admitted(n, id, scopes, request)` is called for each admitted one. `lost` holds positions of
-  -- requests that are not decided: their verdict says nothing. `gate.read_requests` has read the call.
+  -- requests that are not decided: their verdict says nothing.
   --
   -- Returns how many there are, their verdicts (texts of JSON), the rest of the answer, and `request_of`, which gives the n-th.
   function gate.decide_batch(call, now, admitted, lost)

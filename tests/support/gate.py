@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from dispatcher.core.limits import Admitted, Opening, Scope, Verdict
+from dispatcher.core.limits import Admitted, Demand, Opening, Scope, Verdict
 from dispatcher.limiter.wire import Calls, Request, read_openings, read_verdicts
 from dispatcher.server.connection import Client, Script
 
@@ -41,10 +41,10 @@ class Gate:
 
         ``fresh`` spares a look for slots the requests might own already: true only if none was ever asked for.
         """
-        call = self._calls.decide(requests, drains=self._drains, fresh=fresh, ahead=ahead)
+        call = self._calls.decide(*_apart(requests), drains=self._drains, fresh=fresh, ahead=ahead)
         if not call.keys:
             return [Admitted()] * len(requests), []
-        answer = self._gate(call.keys, [call.argument(self._clock() if self._clock else None)])
+        answer = self._gate(call.keys, call.arguments(self._clock() if self._clock else None))
         return read_verdicts(answer, call, None), read_openings(answer, ahead)
 
     def peek(self, requests: Sequence[Request], *, now_us: int | None = None) -> list[Verdict]:
@@ -52,9 +52,13 @@ class Gate:
         return self._decide(requests, now_us, peek=True)
 
     def _decide(self, requests: Sequence[Request], now_us: int | None, *, peek: bool) -> list[Verdict]:
-        call = self._calls.decide(requests, peek=peek, drains=self._drains)
+        call = self._calls.decide(*_apart(requests), peek=peek, drains=self._drains)
         if not call.keys:
             return [Admitted()] * len(requests)
         if now_us is None and self._clock is not None:
             now_us = self._clock()
-        return read_verdicts(self._gate(call.keys, [call.argument(now_us)]), call, None)
+        return read_verdicts(self._gate(call.keys, call.arguments(now_us)), call, None)
+
+
+def _apart(requests: Sequence[Request]) -> tuple[list[str], list[tuple[Demand, ...]]]:
+    return [slot for slot, _ in requests], [demands for _, demands in requests]

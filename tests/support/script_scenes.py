@@ -733,7 +733,7 @@ def waiting(redis: Database) -> None:
         slot: str, step: str, after_us: int, *, of: Sequence[Scope | FirstOf] = (user,), arrived: str | None = None
     ) -> None:
         call = calls.wait([WaitingRequest((slot, tuple(of)), f"bell:{slot}", step, arrived)])
-        script(call.keys, [call.argument(now + after_us)])
+        script(call.keys, call.arguments(now + after_us))
 
     with redis.pubsub() as listener:
         listener.subscribe(calls.keys.bells + "bell")
@@ -744,7 +744,7 @@ def waiting(redis: Database) -> None:
             turn(slot, "ask", 10 + n)
             turn(slot, "join", 20 + n)
         call = calls.release("a", [user])
-        release(call.keys, [call.argument(now + 30)])
+        release(call.keys, call.arguments(now + 30))
         turn("c", "join", 31, arrived=str(now + 20))
         turn("d", "quit", 32)
         turn("e", "leave", 33, arrived=str(now + 22))
@@ -756,13 +756,13 @@ def waiting(redis: Database) -> None:
         turn("k", "join", 63_000_000)
         turn("j", "join", 63_000_001, of=(either,), arrived=str(now + 43))
         call = calls.release("f", [user, reserved])
-        release(call.keys, [call.argument(now + 63_000_010)])
+        release(call.keys, call.arguments(now + 63_000_010))
     turn("l", "join", 63_000_020)
     turn("m", "join", 63_000_021)
     reset, call = Script(redis, "reset"), calls.reset([user, Scope("log", "1/1m", ids=False)])
-    reset(call.keys, [call.argument(now + 63_000_030)])
+    reset(call.keys, call.arguments(now + 63_000_030))
     call = calls.release("nobody", [user])
-    release(call.keys, [call.argument(now + 64_000_000)])
+    release(call.keys, call.arguments(now + 64_000_000))
 
 
 SCENES: Final[dict[str, Scene]] = {
