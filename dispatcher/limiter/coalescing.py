@@ -47,6 +47,7 @@ class Coalescer(Generic[Question, Answer]):
             while self._batches:
                 batch = self._batches.popleft()
                 await batch.send(self._ask)
+                await asyncio.sleep(0)  # who was answered may ask again: that goes out from here, without another task
         finally:
             self._flying = None
 
@@ -57,6 +58,7 @@ class _Batch(Generic[Question, Answer]):
     def __init__(self, kind: Kind) -> None:
         self._kind = kind
         self._scopes: dict[str, Scope] = {}
+        self._demands: dict[int, tuple[Demand, ...]] = {}
         self._questions: list[Question] = []
         self._answers: list[asyncio.Future[Answer]] = []
 
@@ -66,14 +68,16 @@ class _Batch(Generic[Question, Answer]):
         """Take the question along, if it may go with the others."""
         if len(self._questions) >= BATCH or kind != self._kind:
             return False
-        scopes = all_scopes(demands)
-        known = self._scopes
-        for scope in scopes:
-            other = known.get(scope.name, scope)
-            if other is not scope and other != scope:
-                return False
-        for scope in scopes:
-            known[scope.name] = scope
+        if id(demands) not in self._demands:
+            scopes = all_scopes(demands)
+            known = self._scopes
+            for scope in scopes:
+                other = known.get(scope.name, scope)
+                if other is not scope and other != scope:
+                    return False
+            for scope in scopes:
+                known[scope.name] = scope
+            self._demands[id(demands)] = demands
         self._questions.append(question)
         self._answers.append(answer)
         return True

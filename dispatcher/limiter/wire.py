@@ -159,18 +159,17 @@ class Calls:
         return self._call(list(scopes), {})
 
     def _call(self, scopes: list[Scope], facts: dict[str, Any]) -> Call:
-        stores = [_store(scope.limits) if not scope.ids else "set" for scope in scopes]
         windows: list[Any] = []
         known: dict[int, int] = {}
-        for scope in scopes:
+        for n, scope in enumerate(scopes, 1):
             own = windows_of(scope.limits)
-            windows.append(known.get(id(own), own))
-            known.setdefault(id(own), len(windows))
+            first = known.setdefault(id(own), n)
+            windows.append(own if first == n else first)
         said: dict[str, Any] = {"scopes": windows, **facts}
-        if not all(scope.ids for scope in scopes):
-            said["stores"] = stores
-        keys = [self._key(scope, store) for scope, store in zip(scopes, stores, strict=True)]
-        return Call(keys, said, scopes)
+        if all(scope.ids for scope in scopes):
+            return Call([self.keys.scope(scope.name) for scope in scopes], said, scopes)
+        stores = said["stores"] = [_store(scope.limits) if not scope.ids else "set" for scope in scopes]
+        return Call([self._key(scope, store) for scope, store in zip(scopes, stores, strict=True)], said, scopes)
 
     def _with_lines(self, scopes: list[Scope], facts: dict[str, Any]) -> Call:
         call = self._call(scopes, facts | {"bells": self.keys.bells})
