@@ -310,6 +310,22 @@ def test_a_scope_without_ids_lives_as_long_as_its_longest_window(limiter: Limite
         assert 7_200_000 - 5_000 <= redis.pttl(key) <= 14_400_001
 
 
+def test_the_key_of_a_batch_lives_as_long_as_its_longest_window(limiter: Limiter, redis: Database) -> None:
+    assert limiter.try_acquire_many([scope("some", "5/1m", "9/2h")] * 2) == [Admitted()] * 2
+    assert 7_200_000 - 5_000 <= redis.pttl(KEYS.scope("some")) <= 14_400_001
+
+
+def test_an_id_that_owns_a_slot_in_one_of_its_scopes_moves_it_in_a_batch(limiter: Limiter) -> None:
+    both, one = scope("both", "2/1h"), scope("one", "5/1h")
+    assert limiter.try_acquire_many([both] * 2, ["moved", "stays"], now_us=NOW_US) == [
+        Admitted("moved"),
+        Admitted("stays"),
+    ]
+    later = NOW_US + US
+    moved, denied = limiter.try_acquire_many([[both, one]] * 2, ["moved", "new"], now_us=later)
+    assert (moved, denied) == (Admitted("moved"), Denied("both", both.limits[0], 3_599 * US))
+
+
 def test_values_without_bound_leave_no_keys_behind(limiter: Limiter, redis: Database) -> None:
     kinds = [("1/50ms", True), ("1/50ms", False), ("1/50ms fixed", False), ("1/50ms fixed", True)]
     for n in range(0, 2000, 100):
