@@ -33,14 +33,16 @@
 
 -- Plain requests, the most frequent ones, are decided at a glance: what the general way defines and builds would take most of
 -- the time. Plain is a request without a cost for sorted sets in which its id owns nothing. Where one of the sets is full, its
--- windows roll and what fills them still counts, nobody holds a slot and the clock was not stepped back; and no large scope
--- is to get its first slot (include/slots.lua). For all else nothing is returned, nor written.
+-- windows roll, nobody holds a slot and the clock was not stepped back; and no large scope is to get its first slot
+-- (include/slots.lua). For all else nothing is returned, nor written.
+
+local MOST_TRIMMED = 18 -- slots that no window counts any more, in one call
 
 -- A request alone.
 local function glance(call, now)
   local request = call.rows[1]
   local id, at, denier, window = request[1], now, nil, nil
-  local lifetimes, sizes, renewed = {}, {}, {}
+  local lifetimes, sizes, renewed, surplus = {}, {}, {}, {}
   for i = 2, #request do
     local key, windows = KEYS[request[i]], call.scopes[request[i]]
     windows = call.scopes[windows] or windows
@@ -56,9 +58,10 @@ local function glance(call, now)
       longest = math.max(longest, us)
       if full then -- as many as it may hold are stored
         local newest = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')[2]
-        if full + us <= now or tonumber(newest) > now or windows[n][3] then
+        if tonumber(newest) > now or windows[n][3] then
           return
         end
+        surplus[i] = 0
         if full + us > at then
           at, denier, window = full + us, request[i], n
         end
@@ -78,10 +81,14 @@ local function glance(call, now)
       return
     end
     renewed[i] = lives_ms < lifetimes[i]
+    surplus[i] = surplus[i] and math.min(redis.call('ZCARD', KEYS[request[i]]) - sizes[i], MOST_TRIMMED) or 0
   end
   local score = digits(now)
   for i = 2, #request do
     redis.call('ZADD', KEYS[request[i]], score, id)
+    if surplus[i] > 0 then -- one more than the largest limit is kept, as in include/slots.lua
+      redis.call('ZREMRANGEBYRANK', KEYS[request[i]], 0, surplus[i] - 1)
+    end
     if renewed[i] then
       redis.call('PEXPIRE', KEYS[request[i]], 2 * lifetimes[i] + 1)
     end
@@ -89,7 +96,7 @@ local function glance(call, now)
   return '{"verdicts":[0]}'
 end
 
--- Several requests, up to 1000. The ids are read where they are needed: a new request that is refused needs none.
+-- Several requests, up to 1000. What fills a full set still counts. The ids are read where they are needed: a new request that is refused needs none.
 local function glance_at_many(call, now, of, read_ids)
   local rows, ids = call.rows, nil
   local room, charges = {}, {} -- of a scope: how many more it takes; the scores and ids to add
