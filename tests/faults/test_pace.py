@@ -94,7 +94,7 @@ def drain(  # noqa: PLR0913, PLR0917 - where, and figures
     ("workers", "each", "share"),
     [
         pytest.param(3, 8, 0.5, id="3 workers, maybe on a busy machine"),
-        pytest.param(8, 60, 0.95, id="8 workers", marks=pytest.mark.slow),
+        pytest.param(8, 60, 0.95, id="8 workers", marks=[pytest.mark.slow, pytest.mark.alone]),
     ],
 )
 def test_a_channel_gets_what_its_pace_allows_and_nobody_is_told_to_wait(  # noqa: PLR0913, PLR0917 - fixtures and figures
