@@ -58,7 +58,7 @@ def test_many_calls_in_one_transaction_are_still_counted_one_by_one(redis: Datab
     digest = redis.script_load(read_script("gate"))
     with redis.pipeline() as pipe:
         for n in range(500):
-            call = f'{{"scopes":[[[100,1800000000]]],"requests":[["id{n}",1]]}}'
+            call = f'{{"scopes":[[[100,1800000000]]],"rows":[["id{n}",1]]}}'
             pipe.execute_command("EVALSHA", digest, 1, KEYS.scope("global"), call)
         answers = pipe.execute()
     assert sum(b'"verdicts":[0]' in answer for answer in answers) == 100
