@@ -36,7 +36,7 @@
 -- windows roll, nobody holds a slot and the clock was not stepped back; and no large scope is to get its first slot
 -- (include/slots.lua). For all else nothing is returned, nor written.
 
-local MOST_TRIMMED = 18 -- slots that no window counts any more, in one call
+local MOST_TRIMMED = 18 -- so many slots that no window counts any more go in one call
 
 -- A request alone.
 local function glance(call, now)
@@ -96,7 +96,8 @@ local function glance(call, now)
   return '{"verdicts":[0]}'
 end
 
--- Several requests, up to 1000. What fills a full set still counts. The ids are read where they are needed: a new request that is refused needs none.
+-- Several requests, up to 1000. Every slot that fills a full window still counts; otherwise nothing is returned. The ids are
+-- read where they are needed: a new request that is refused needs none.
 local function glance_at_many(call, now, of, read_ids)
   local rows, ids = call.rows, nil
   local room, charges = {}, {} -- of a scope: how many more it takes; the scores and ids to add
@@ -123,7 +124,7 @@ local function glance_at_many(call, now, of, read_ids)
     room[i] = least[windows] - size
   end
 
-  -- Whether an id owns a slot, or stands there twice.
+  -- Whether an id owns a slot, or two requests have the same id.
   local function owns_any()
     local asked, is_known = {}, {}
     for n, place in ipairs(of) do
@@ -151,7 +152,8 @@ local function glance_at_many(call, now, of, read_ids)
     return false
   end
 
-  local free_at, free_in, said = {}, {}, {} -- of a full scope: when it has room; the window that says so; a request that it refused
+  -- Of a full scope: when it has room, the window that says so, and the number of a request that it has refused.
+  local free_at, free_in, said = {}, {}, {}
 
   -- Learns from when on a full scope has room for one more; nothing if it is not plain.
   local function look(position)

@@ -84,11 +84,8 @@ class Limiter:
         the version of the limits these scopes are from: ``StaleLimits`` when another one is in force.
         """
         id_, demands = checked_id(id), checked_scopes(scopes)
-        slot, fresh, version = (
-            slot_of(id_, checked_cost(cost, demands)),
-            id is None and self._once,
-            checked_version(version),
-        )
+        slot, version = slot_of(id_, checked_cost(cost, demands)), checked_version(version)
+        fresh = id is None and self._once
         call = self._calls.decide([slot], [demands], fresh=fresh, version=version, left=with_left, cost=cost)
         return read_verdicts(self._ask(self._gate, call, checked_now(now_us)), call, [id_])[0]
 

@@ -86,12 +86,12 @@ class AsyncLimiter:
     ) -> Verdict:
         """As ``Limiter.try_acquire``; with ``with_left`` or a ``cost`` it asks alone, not together with other tasks."""
         id_, demands = checked_id(id), checked_scopes(scopes)
-        request = (slot_of(id_, checked_cost(cost, demands)), demands)
+        slot, version = slot_of(id_, checked_cost(cost, demands)), checked_version(version)
+        fresh = id is None and self._once
         if with_left or cost > 1:
-            fresh, version = id is None and self._once, checked_version(version)
-            call = self._calls.decide([request[0]], [demands], fresh=fresh, version=version, left=with_left, cost=cost)
+            call = self._calls.decide([slot], [demands], fresh=fresh, version=version, left=with_left, cost=cost)
             return read_verdicts(await self._call("gate", call), call, [id_])[0]
-        return await self._decisions.ask(_Asked(id_, request, checked_version(version), id is None and self._once))
+        return await self._decisions.ask(_Asked(id_, (slot, demands), version, fresh))
 
     async def try_acquire_many(
         self,

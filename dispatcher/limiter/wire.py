@@ -95,6 +95,8 @@ class Calls:
     ) -> Call:
         """For gate.lua; ``shadows`` for admit.lua, those of each request; a ``cost`` for a request alone.
 
+        Requests that ask for the same object share a row. One call of gate.lua takes at most 255 rows.
+
         Raises ``ValueError`` when one name stands in it with two different lists of limits.
         """
         positions = _Positions()
@@ -104,7 +106,7 @@ class Calls:
         if shadows:
             kinds = list(zip(kinds, map(id, shadows), strict=True))
         row_of: dict[Any, int] = {}
-        for kind, n in dict(zip(kinds, count())).items():
+        for kind, n in dict(zip(kinds, count())).items():  # a request of each kind
             rows.append([slots[0] if len(slots) == 1 else 0, *positions.of(demands[n])])
             if shadows:
                 cast.append(positions.of(shadows[n]))

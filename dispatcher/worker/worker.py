@@ -365,10 +365,10 @@ class Doorbell:
     soon as the lane holds a job and changes nothing; ``BLPOP`` on the wake list takes a token that a script leaves for
     one sleeper when an earlier instant was set. A pipe lets this process wake itself.
 
-    One job wakes every worker that listens to its lane, and one of them gets it. A worker that came too late leaves the
-    next jobs to the others: it waits for a moment after a lane rang, and wakes only if the lane still holds something.
-    It also listens to the lanes only after a pause, which doubles each time: a job then reaches few of many idle
-    workers. All this ends when a take of this worker brings something.
+    One job rings at every worker that listens to its lane, and one of them gets it. A worker that came too late leaves
+    the next jobs to the others. After a lane rang, it waits for ``YIELD_S``, and wakes only if the lane still holds
+    something. Before it listens to the lanes again, it pauses; each further pause is twice as long. Both end when a
+    take of this worker brings something.
 
     Not thread-safe but for ``ring``, which also signal handlers may call.
     """
@@ -425,7 +425,8 @@ class Doorbell:
                     break
                 continue
             rang = self._listen(end - now, lanes=lanes, wake=wake, server=server)
-            if not self._yields or not rang or not rang <= self._lanes:
+            is_left_to_others = self._yields and lanes and rang and rang <= self._lanes
+            if not is_left_to_others:
                 break
             rang = self._listen(YIELD_S, lanes=False, wake=wake) or self._listen(_ANSWER_S, lanes=True, wake=wake)
             if rang:

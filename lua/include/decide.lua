@@ -47,16 +47,16 @@ local gate = module(function(gate)
     return by_scope
   end
 
-  -- Learns what the ids own already (`fresh`: nothing), and that every key is what it should be. Returns which of many ids own
-  -- anything.
+  -- Learns what the ids own already (`fresh`: nothing), and that every key is what it should be. Returns a table that holds each
+  -- id that may own a slot.
   function gate.look_up(scopes, ids, rows, of, fresh)
-    local are_few = #ids == 1 or next(slots.costs)
-    local asking = not fresh and not are_few and ids_by_scope(ids, rows, of)
+    local one_by_one = #ids == 1 or next(slots.costs)
+    local asking = not fresh and not one_by_one and ids_by_scope(ids, rows, of)
     local owners = {}
     for i, scope in ipairs(scopes) do
       if not scope.store.ids then
         scope.store.look(scope)
-      elseif not are_few or fresh then
+      elseif fresh or not one_by_one then
         slots.count(scope)
         if asking and asking[i] then
           slots.look_up_all(scope, asking[i], owners)
@@ -64,7 +64,7 @@ local gate = module(function(gate)
       else
         for _, id in ipairs(ids) do
           slots.look_up(scope, id)
-          owners[id] = true -- perhaps
+          owners[id] = true
         end
       end
     end
