@@ -194,7 +194,7 @@ local function adopt()
     redis.call('HLEN', job)
     plan.write('HSET', job, 'adopted', '1') -- if the stock worker dies, sweep.lua must not run the job again
   end
-  intake.enter(at, { call.adopt.id }, { call.adopt.payload }, { replays }, {})
+  intake.enter(at, { call.adopt.id }, { call.adopt.payload }, { replays })
 end
 
 -- Notes from which seq on this owner has not decided. Returns how many slots have become free, and the number of the call.
@@ -259,7 +259,7 @@ local _, first_line = plan.zfirst(at.lines)
 if mark and left_due == 0 and first_line and first_line <= at.now then
   plan.ring(at.wake) -- others may have waited for the decision of this owner
 end
-accounting.note_dropped(at, intake.refused)
+intake.end_groups(at)
 local freed, nth = mark_undecided(mark)
 intake.note_duplicates(at)
 local old_waits, is_cut = due.has_left()

@@ -138,30 +138,28 @@ local accounting = module(function(accounting)
     end
   end
 
-  local parts = {} -- of the record: name -> its groups in order, the groups by their text, and the ids
+  local parts = {} -- of the record: name -> its groups in order, the groups by their text, and how many events
 
   -- Notes what became of these events; `shown` has text and labels of each, as JSON without brackets, or '' where they are not
-  -- known.
+  -- known. Both lists stay as they are from now on.
   local function record(name, ids, shown, why)
-    local part = parts[name] or { groups = {}, of = {}, ids = {} }
+    local part = parts[name] or { groups = {}, of = {}, number = 0 }
     parts[name] = part
-    local group, all = part.of[why], part.ids
+    local group = part.of[why]
     if not group then
-      group = { why = why, ids = {}, shown = {} }
+      group = { why = why, lists = {} }
       part.of[why], part.groups[#part.groups + 1] = group, group
     end
-    local before, number = #group.ids, #all
-    for n = 1, #ids do
-      group.ids[before + n], group.shown[before + n], all[number + n] = ids[n], shown[n] or '', ids[n]
-    end
+    group.lists[#group.lists + 1] = { ids = ids, shown = shown }
+    part.number = part.number + #ids
   end
 
   function accounting.record_limited(id, why, shown)
-    record('limited', { id }, { shown }, why)
+    record('limited', { id }, { shown or '' }, why)
   end
 
   function accounting.record_other(id, why, shown)
-    record('others', { id }, { shown }, why)
+    record('others', { id }, { shown or '' }, why)
   end
 
   -- How many events are on record so far. Where the index has lost it, the stream knows it.
@@ -183,23 +181,27 @@ local accounting = module(function(accounting)
   function accounting.write_record(at)
     for name, part in pairs(parts) do
       local index, older, log = at[name], at[name .. '_older'], at[name .. '_log']
-      local number = number_before(index, older, log) + #part.ids
-      local entry, pairs_of_entry, rows = digits(number) .. '-0', {}, { '', digits(number) }
+      local number = number_before(index, older, log) + part.number
+      local entry, pairs_of_entry = digits(number) .. '-0', {}
+      local rows, filled = { '', digits(number) }, 2
       for n, group in ipairs(part.groups) do
-        local told = table.concat(group.ids, ' ') .. '\n' .. table.concat(group.shown, '\n')
-        pairs_of_entry[2 * n - 1], pairs_of_entry[2 * n] = group.why, told
-      end
-      for n, id in ipairs(part.ids) do
-        rows[2 * n + 1], rows[2 * n + 2] = id, entry
+        local ids, shown = {}, {}
+        for place, list in ipairs(group.lists) do
+          ids[place], shown[place] = table.concat(list.ids, ' '), table.concat(list.shown, '\n')
+          for of_list = 1, #list.ids do
+            rows[filled + 1], rows[filled + 2], filled = list.ids[of_list], entry, filled + 2
+          end
+        end
+        pairs_of_entry[2 * n - 1], pairs_of_entry[2 * n] = group.why, table.concat(ids, ' ') .. '\n' .. table.concat(shown, '\n')
       end
       local held = redis.call('HLEN', index)
-      if held > 1 and 2 * (held - 1) + #rows - 2 > at.most_decisions then
+      if held > 1 and 2 * (held - 1 + part.number) > at.most_decisions then
         plan.write('UNLINK', older)
         plan.write('RENAME', index, older)
       end
       plan.write('XADD', log, entry, unpack(pairs_of_entry))
       plan.write('XTRIM', log, 'MINID', digits(math.max(0, number - at.most_decisions + 1)))
-      plan.write_rows('HSET', index, rows, 2)
+      plan.write_rows('HSET', index, rows, 2, true) -- else the ids would not have been joined
       plan.write('PEXPIRE', log, DECISIONS_MS)
       plan.write('PEXPIRE', index, DECISIONS_MS)
     end

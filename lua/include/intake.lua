@@ -28,7 +28,8 @@ local intake = module(function(intake)
   local any -- which of the structures that know ids are not empty
   intake.refused = {} -- groups that the pre-check ends, for the books, with what the answer says of them
   local groups = {} -- of each mark that the pre-check looked at, or false
-  local scopes, tells, denials = {}, {}, {} -- of the pre-check: scopes and what they tell by their numbers; by category
+  local scopes, plain, tells = {}, {}, {} -- of the pre-check, by the numbers of scopes: views, from when on they have room, what they tell
+  local denials = {} -- of the pre-check, by category
 
   function intake.count()
     return #ids
@@ -159,23 +160,28 @@ local intake = module(function(intake)
     return any
   end
 
-  -- Enters new events under their ids. `ends` holds the group of each event that the pre-check refuses, `shown`
-  -- what the record says of it.
-  function intake.enter(at, new_ids, payloads, replays, ends, shown)
-    local present = any.event and redis.call('HMGET', at.events, unpack(new_ids)) or {}
-    local seen = any.seen and redis.call('ZMSCORE', at.seen, unpack(new_ids)) or {}
-    local dead = any.dead and redis.call('HMGET', at.dead_ids, unpack(new_ids)) or {}
-    local seq = record.next_seqs(at, #new_ids)
+  -- What is known of these ids: answers in their order of each structure that is not empty, or nil where all are empty.
+  local function known_of(at, some)
+    return (any.event or any.seen or any.dead) and {
+      present = any.event and redis.call('HMGET', at.events, unpack(some)) or {},
+      seen = any.seen and redis.call('ZMSCORE', at.seen, unpack(some)) or {},
+      dead = any.dead and redis.call('HMGET', at.dead_ids, unpack(some)) or {},
+    } or nil
+  end
+
+  -- Whether the n-th of them makes a duplicate; `again`: the event was a dead letter.
+  local function is_known(at, known, n, again)
+    return known.present[n] or known.dead[n] or (not again and known.seen[n] and tonumber(known.seen[n]) > at.now)
+  end
+
+  -- Enters new events under their ids.
+  function intake.enter(at, new_ids, payloads, replays)
+    local known, seq = known_of(at, new_ids), record.next_seqs(at, #new_ids)
     local first_sight = string.format(',"seen":"%.0f"', at.now)
     for i, id in ipairs(new_ids) do
       local payload, again = payloads[i], replays[i]
-      if present[i] or dead[i] or entered[id] or (not again and seen[i] and tonumber(seen[i]) > at.now)
-        or (payload == '' and is_decided(at, id)) then
+      if entered[id] or (known and is_known(at, known, i, again)) or (payload == '' and is_decided(at, id)) then
         duplicates[#duplicates + 1] = id
-      elseif ends[i] then
-        entered[id] = 'ended'
-        local ended, place = ends[i], #ends[i].ids + 1
-        ended.ids[place], ended.shown[place] = id, at.is_wordless and without_text(shown[i]) or shown[i]
       else
         entered[id] = 'new'
         intake.to_decide(seq + i)
@@ -203,38 +209,35 @@ local intake = module(function(intake)
     return string.sub(fields[1], 1, MAX_RAW), replays or nil
   end
 
-  -- Of `number` jobs of a lane from `from` on the ids, the marks, and what the record shows of them; of a job without a mark
-  -- false. One command reads it all, if the server lets us: it needs the right to read every key (Redis 7), which a user
-  -- with few rights lacks. Then the jobs are read one by one.
+  -- Of jobs of a lane, whose ids are `some` and begin at `from`, in one list: mark, what the record shows, mark, ... Of a job
+  -- without a mark false. One command reads it all, if the server lets us: it needs the right to read every key (Redis 7), which a
+  -- user with few rights lacks. Then the jobs are read one by one.
   local may_sort = true
 
-  local function marked(lane, from, number)
+  local function marks_of(lane, from, some)
     local rows = may_sort and redis.pcall(
-      'SORT', lane, 'BY', 'nosort', 'LIMIT', from, number, 'GET', '#', 'GET', 'rq:job:*->category', 'GET', 'rq:job:*->shown'
+      'SORT', lane, 'BY', 'nosort', 'LIMIT', from, #some, 'GET', 'rq:job:*->category', 'GET', 'rq:job:*->shown'
     )
     may_sort = rows and not rows.err
-    local some, marks, shown = {}, {}, {}
-    if may_sort then
-      for n = 1, #rows / 3 do
-        some[n], marks[n], shown[n] = rows[3 * n - 2], rows[3 * n - 1], rows[3 * n] or ''
-      end
-    else
-      some = redis.call('LRANGE', lane, from, from + number - 1)
+    if not may_sort then
+      rows = {}
       for n, id in ipairs(some) do
         local fields = redis.pcall('HMGET', 'rq:job:' .. id, 'category', 'shown')
-        marks[n], shown[n] = fields[1] or false, fields[2] or '' -- both nil if it is no hash
+        rows[2 * n - 1], rows[2 * n] = fields[1] or false, fields[2] or false -- both nil if it is no hash
       end
     end
-    return some, marks, shown
+    return rows
   end
 
   -- Empties what the record does not take.
-  local function fit(shown)
+  local function fit(at, shown)
     local has_line_feed = string.find(table.concat(shown), '\n', 1, true)
+    if not (has_line_feed or at.is_wordless) then
+      return
+    end
     for n, text in ipairs(shown) do
-      if #text > MOST_SHOWN or (has_line_feed and string.find(text, '\n', 1, true)) then
-        shown[n] = ''
-      end
+      text = string.find(text, '\n', 1, true) and '' or text
+      shown[n] = at.is_wordless and without_text(text) or text
     end
   end
 
@@ -253,23 +256,53 @@ local intake = module(function(intake)
     return number
   end
 
+  -- The same as gate.decide of what a category asks for, at a glance; nothing where a scope is not plain, or one of several is
+  -- asked.
+  local function plain_denial(at, asks)
+    local instant, denier, window = at.now, nil, nil
+    for _, item in ipairs(asks) do
+      local number, name, windows, told = unpack(item)
+      if type(number) ~= 'number' then
+        return
+      end
+      local free = plain[number]
+      if not free then
+        free = { slots.plain_room_at(at.scope_prefix .. name, windows, at.now) }
+        plain[number], tells[number] = free, told
+      end
+      if not free[1] then
+        return
+      elseif free[1] > instant then
+        instant, denier, window = free[1], number, free[2]
+      end
+    end
+    return instant, denier, window
+  end
+
+  local function decide(at, asks)
+    local instant, denier, window = plain_denial(at, asks)
+    if instant then
+      return instant, denier, window
+    end
+    local request = { 0 }
+    for n, item in ipairs(asks) do
+      if type(item[1]) == 'number' then
+        request[n + 1] = open(at, item)
+      else
+        request[n + 1] = {}
+        for place, scope in ipairs(item) do
+          request[n + 1][place] = open(at, scope)
+        end
+      end
+    end
+    return gate.decide(scopes, request, at.now, gate.free_at)
+  end
+
   -- How the limits of a category refuse an event now: number of the scope, of its window, and us until there is room; or false.
   local function denial_of(at, category, asks)
     local known = denials[category]
     if known == nil then
-      local request = { 0 }
-      for n, item in ipairs(asks) do
-        if type(item[1]) == 'number' then
-          request[n + 1] = open(at, item)
-        else
-          request[n + 1] = {}
-          for place, scope in ipairs(item) do
-            request[n + 1][place] = open(at, scope)
-          end
-        end
-      end
-      -- A scope of another type is for the gate to complain of.
-      local is_known, instant, denier, window = pcall(gate.decide, scopes, request, at.now, gate.free_at)
+      local is_known, instant, denier, window = pcall(decide, at, asks) -- a scope of another type is for the gate to complain of
       known = is_known and instant > at.now and { denier, window, digits(instant - at.now) } or false
       denials[category] = known
     end
@@ -289,7 +322,7 @@ local intake = module(function(intake)
     end
     local wait_us, first = digits(until_us - at.now), string.match(holder, ' (.*)$') or holder
     local group = {
-      category = category, configured = named[2], remember = remembered == '1', outcome = 'dropped', ids = {}, shown = {},
+      category = category, configured = named[2], remember = remembered == '1', outcome = 'dropped', number = 0, ids = {}, shown = {},
       denial = { name, named[1], wait_us },
       why = string.format('["dropped","%s","repeat",["%s","%s",%s],{"detail":%s%s}]', category, name, named[3], wait_us,
         cjson.encode(first), since and ',"since_us":' .. digits(since) or ''),
@@ -314,7 +347,7 @@ local intake = module(function(intake)
     local named = not (is_silenced and is_silenced(category)) and named_in(text, category)
     local denial = named and denial_of(at, category, named[2])
     local group = denial and {
-      category = category, configured = named[1], remember = remembered == '1', outcome = 'dropped', ids = {}, shown = {},
+      category = category, configured = named[1], remember = remembered == '1', outcome = 'dropped', number = 0, ids = {}, shown = {},
       denial = denial,
       why = '["dropped","' .. category .. '",' .. tells[denial[1]][denial[2]] .. denial[3] .. '],{}]',
     } or false
@@ -326,8 +359,8 @@ local intake = module(function(intake)
 
   -- Whether all of these are ids as RQ and this package make them.
   local function are_plain(some)
-    for _, id in ipairs(some) do
-      if id == '' or #id > MAX_ID then
+    for n = 1, #some do
+      if some[n] == '' or #some[n] > MAX_ID then
         return false
       end
     end
@@ -341,6 +374,37 @@ local intake = module(function(intake)
     return shown == id and id or string.sub(shown, 1, MAX_ID - 9) .. '~' .. string.sub(redis.sha1hex(id), 1, 8)
   end
 
+  -- Ends those of a lane's events from `from` on, whose ids are `some`, that the pre-check refuses. Returns the ids of the others.
+  local function end_refused(at, lane, from, some, all_plain, refusal_of)
+    local rows, known, others, gone, number = marks_of(lane, from, some), known_of(at, some), {}, #jobs, 0
+    for n = 1, #some do
+      local id, mark = some[n], rows[2 * n - 1]
+      local group = mark and groups[mark]
+      if group == nil then
+        group = refusal_of(mark)
+        groups[mark] = group
+      end
+      if not group or not (all_plain or are_plain({ id })) then
+        others[#others + 1] = id
+      else
+        number = number + 1
+        jobs[gone + number] = 'rq:job:' .. id
+        if entered[id] or (known and is_known(at, known, n)) then
+          duplicates[#duplicates + 1] = id
+        else
+          local text, place = rows[2 * n], group.number + 1
+          entered[id], group.number = 'ended', place
+          group.ids[place], group.shown[place] = id, text and #text <= MOST_SHOWN and text or ''
+        end
+      end
+    end
+    if number > 0 then
+      record.next_seqs(at, number)
+      accounting.count(at, 'received', number)
+    end
+    return others
+  end
+
   -- Looks at up to `most` new events of a lane that holds some, and hands out up to `room`; fewer if they are large. `refusal_of` returns
   -- the group in which an event with a mark ends; absent without a pre-check. Returns how many events it looked at, and how
   -- many of these were refused.
@@ -348,39 +412,28 @@ local intake = module(function(intake)
     local popped, gone = 0, 0
     while popped < most and popped - gone < room and not intake.is_full() do
       local number = math.min(CHUNK, most - popped, room - popped + gone)
-      local new_ids, marks, shown
-      if refusal_of then
-        new_ids, marks, shown = marked(lane, popped, number)
-        fit(shown)
-      else
-        new_ids = redis.call('LRANGE', lane, popped, popped + number - 1)
-      end
+      local new_ids = redis.call('LRANGE', lane, popped, popped + number - 1)
       if #new_ids == 0 then
         break
       end
-      local payloads, replays, ends, all_plain = {}, {}, {}, are_plain(new_ids)
-      for n, id in ipairs(new_ids) do
-        local job, is_plain = 'rq:job:' .. id, all_plain or are_plain({ id })
-        local mark = is_plain and marks and marks[n]
-        jobs[#jobs + 1] = job
-        if mark then
-          local group = groups[mark]
-          if group == nil then
-            group = refusal_of(mark)
-            groups[mark] = group
-          end
-          ends[n] = group
-        end
-        if not ends[n] then
-          payloads[n], replays[n] = intake.read_job(job)
-          new_ids[n] = is_plain and id or printable(id)
-        end
+      local looked, before = #new_ids, #ids + #duplicates
+      local all_plain = are_plain(new_ids)
+      if refusal_of then
+        new_ids = end_refused(at, lane, popped, new_ids, all_plain, refusal_of)
       end
-      local before = #ids + #duplicates
-      intake.enter(at, new_ids, payloads, replays, ends, shown)
-      popped = popped + #new_ids
-      gone = gone + #new_ids - (#ids + #duplicates - before)
-      if #new_ids < number then
+      local payloads, replays = {}, {}
+      for n, id in ipairs(new_ids) do
+        local job = 'rq:job:' .. id
+        jobs[#jobs + 1] = job
+        payloads[n], replays[n] = intake.read_job(job)
+        new_ids[n] = (all_plain or are_plain({ id })) and id or printable(id)
+      end
+      if #new_ids > 0 then
+        intake.enter(at, new_ids, payloads, replays)
+      end
+      popped = popped + looked
+      gone = gone + looked - (#ids + #duplicates - before)
+      if looked < number then
         break -- there are no more
       end
     end
@@ -388,6 +441,14 @@ local intake = module(function(intake)
       plan.write('LTRIM', lane, popped, -1)
     end
     return popped, gone
+  end
+
+  -- Fits to the record what it shows of the events that the pre-check ends.
+  function intake.end_groups(at)
+    for _, group in ipairs(intake.refused) do
+      fit(at, group.shown)
+    end
+    accounting.note_dropped(at, intake.refused)
   end
 
   -- Counts the duplicates, and records a decision for each of them that has none.
@@ -407,7 +468,7 @@ local intake = module(function(intake)
   function intake.write(at)
     plan.write_rows('HSET', at.events, new, 2)
     plan.write_rows('SADD', at.leased, ids, 1)
-    plan.write_rows('DEL', nil, jobs, 1)
+    plan.write_rows('DEL', nil, jobs, 1, true)
   end
 
   -- Adds the batch to the facts of the answer. Returns the records as one string.

@@ -79,6 +79,26 @@ local slots = module(function(slots)
     end
   end
 
+  -- At a glance, without a view: from when on a scope has room for one more, at or before `now` if it has room already, and which
+  -- of its windows says so. Nothing where more than the instants of its slots has a say: held slots, windows of other kinds, or
+  -- a clock that was stepped back.
+  function slots.plain_room_at(key, windows, now)
+    local at, which = 0, 1
+    for n, window in ipairs(windows) do
+      local score = call('ZRANGE', key, -window[MAX], -window[MAX], 'WITHSCORES')[2]
+      local leaves_at = score and score + window[US] or 0
+      if window[KIND] then
+        return
+      elseif leaves_at > at then
+        at, which = leaves_at, n
+      end
+    end
+    if at > now and tonumber(call('ZRANGE', key, -1, -1, 'WITHSCORES')[2]) > now then
+      return
+    end
+    return at, which
+  end
+
   -- Learns what the id owns in a sorted set: the score of its slots, and of an id with a cost how many are stored.
   function slots.look_up(view, id)
     id = view.members and view.members[id] or id

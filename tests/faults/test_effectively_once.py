@@ -125,7 +125,7 @@ def test_what_finds_its_channel_gone_is_at_the_fallback_once(
     account = fleet.account()
     assert fleet.killed == len(kill_points)
     assert (account.lost, account.duplicated) == ([], 0)
-    assert account.dead.keys() <= {"exhausted"}
+    assert account.dead.keys() <= {"ambiguous", "exhausted"}
     assert fleet.too_soon_given_up() == []
     assert account.sent + account.dead.total() == len(fleet.ids) == snapshot.received
     assert {posted.channel for posted in fleet.slack.ledger.posted()} == {"#c0", "#c1", "#c2", "#c3"}
