@@ -15,8 +15,10 @@ local plan = module(function(plan)
   local stored = {} -- of whole numbers: what was read
   local rings, bell = 0, nil
 
+  local NONE = {} -- changed and members of an entry that is only read, as most are
+
   local function new_entry()
-    return { known = {}, changed = {}, members = {} }
+    return { known = {}, changed = NONE, members = NONE }
   end
 
   -- What is known of a key, and planned. `size_of` asks for one that was not read before.
@@ -39,6 +41,9 @@ local plan = module(function(plan)
     if not entry.changed[member] then
       if type(member) ~= 'string' then
         error('member ' .. tostring(member) .. ', expected a text')
+      end
+      if entry.members == NONE then
+        entry.changed, entry.members = {}, {}
       end
       entry.changed[member] = true
       entry.members[#entry.members + 1] = member
@@ -190,7 +195,10 @@ local plan = module(function(plan)
   -- Of a member that is stored and not changed, and of those that are planned, the one of the lowest score above `low`, or
   -- (`high`) of the highest below `high`.
   local function nearest(entry, found, at, low, high)
-    for _, member in ipairs(entry.has_added and entry.members or {}) do
+    if not entry.has_added then
+      return found, at
+    end
+    for _, member in ipairs(entry.members) do
       local score = entry.known[member]
       if score and (not low or score > low) and (not high or score < high) and is_nearer(score, member, at, found, high ~= nil) then
         found, at = member, score
@@ -456,18 +464,20 @@ local plan = module(function(plan)
 
   local function commands_of(entries, remove, add, width, pair, adding, removing)
     for key, entry in pairs(entries) do
-      local gone, rows = {}, {}
-      for _, member in ipairs(entry.members) do
-        local value = entry.known[member]
-        if value == false then
-          gone[#gone + 1] = member
-        else
-          pair(rows, #rows, member, value)
+      if entry.members ~= NONE then
+        local gone, rows = {}, {}
+        for _, member in ipairs(entry.members) do
+          local value = entry.known[member]
+          if value == false then
+            gone[#gone + 1] = member
+          else
+            pair(rows, #rows, member, value)
+          end
         end
-      end
-      in_pieces(adding, add, key, rows, width)
-      if not wiped[key] then
-        in_pieces(removing, remove, key, gone, 1)
+        in_pieces(adding, add, key, rows, width)
+        if not wiped[key] then
+          in_pieces(removing, remove, key, gone, 1)
+        end
       end
     end
   end
