@@ -188,8 +188,8 @@ local accounting = module(function(accounting)
         local ids, shown = {}, {}
         for place, list in ipairs(group.lists) do
           ids[place], shown[place] = table.concat(list.ids, ' '), table.concat(list.shown, '\n')
-          for of_list = 1, #list.ids do
-            rows[filled + 1], rows[filled + 2], filled = list.ids[of_list], entry, filled + 2
+          for nth = 1, #list.ids do
+            rows[filled + 1], rows[filled + 2], filled = list.ids[nth], entry, filled + 2
           end
         end
         pairs_of_entry[2 * n - 1], pairs_of_entry[2 * n] = group.why, table.concat(ids, ' ') .. '\n' .. table.concat(shown, '\n')
@@ -201,7 +201,7 @@ local accounting = module(function(accounting)
       end
       plan.write('XADD', log, entry, unpack(pairs_of_entry))
       plan.write('XTRIM', log, 'MINID', digits(math.max(0, number - at.most_decisions + 1)))
-      plan.write_rows('HSET', index, rows, 2, true) -- else the ids would not have been joined
+      plan.write_rows('HSET', index, rows, 2, true) -- texts: what is none cannot be joined, as the ids were above
       plan.write('PEXPIRE', log, DECISIONS_MS)
       plan.write('PEXPIRE', index, DECISIONS_MS)
     end

@@ -415,7 +415,7 @@ local plan = module(function(plan)
     end
   end
 
-  -- `are_texts`: the caller knows that all are; to look at each takes longer than to hand it on.
+  -- `are_texts`: the caller knows that each row is a text, so none is looked at.
   function plan.write_rows(command, key, rows, width, are_texts)
     for n = 1, are_texts and 0 or #rows do
       if type(rows[n]) ~= 'string' then
