@@ -194,7 +194,7 @@ local function adopt()
     redis.call('HLEN', job)
     plan.write('HSET', job, 'adopted', '1') -- if the stock worker dies, sweep.lua must not run the job again
   end
-  intake.enter(at, { call.adopt.id }, { call.adopt.payload }, { replays })
+  intake.enter(at, { call.adopt.id }, { intake.receive(at, 1) + 1 }, { call.adopt.payload }, { replays })
 end
 
 -- Notes from which seq on this owner has not decided. Returns how many slots have become free, and the number of the call.

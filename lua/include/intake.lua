@@ -174,27 +174,32 @@ local intake = module(function(intake)
     return known.present[n] or known.dead[n] or (not again and known.seen[n] and tonumber(known.seen[n]) > at.now)
   end
 
-  -- Enters new events under their ids.
-  function intake.enter(at, new_ids, payloads, replays)
-    local known, seq = known_of(at, new_ids), record.next_seqs(at, #new_ids)
+  -- Counts so many new events, and numbers them in the order of their lane. Returns the seq before the first.
+  function intake.receive(at, number)
+    accounting.count(at, 'received', number)
+    return record.next_seqs(at, number)
+  end
+
+  -- Enters new events under their ids; `of_seqs` are their numbers.
+  function intake.enter(at, new_ids, of_seqs, payloads, replays)
+    local known = known_of(at, new_ids)
     local first_sight = string.format(',"seen":"%.0f"', at.now)
     for i, id in ipairs(new_ids) do
-      local payload, again = payloads[i], replays[i]
+      local seq, payload, again = of_seqs[i], payloads[i], replays[i]
       if entered[id] or (known and is_known(at, known, i, again)) or (payload == '' and is_decided(at, id)) then
         duplicates[#duplicates + 1] = id
       else
         entered[id] = 'new'
-        intake.to_decide(seq + i)
-        local text = string.format('{"seq":%.0f', seq + i) .. first_sight .. (again and ',"replays":' .. again or '') .. '}\n' .. payload
+        intake.to_decide(seq)
+        local text = string.format('{"seq":%.0f', seq) .. first_sight .. (again and ',"replays":' .. again or '') .. '}\n' .. payload
         new[#new + 1], new[#new + 2] = id, text
         if again then
           hand_out(id, text)
         else
-          hand_out(id, payload, seq + i)
+          hand_out(id, payload, seq)
         end
       end
     end
-    accounting.count(at, 'received', #new_ids)
   end
 
   -- The payload of a job, and how often it was a dead letter (a field that replay.lua writes).
@@ -374,9 +379,10 @@ local intake = module(function(intake)
     return shown == id and id or string.sub(shown, 1, MAX_ID - 9) .. '~' .. string.sub(redis.sha1hex(id), 1, 8)
   end
 
-  -- Ends those of a lane's events from `from` on, whose ids are `some`, that the pre-check refuses. Returns the ids of the others.
+  -- Ends those of a lane's events from `from` on, whose ids are `some`, that the pre-check refuses. Returns the places of the
+  -- others.
   local function end_refused(at, lane, from, some, all_plain, refusal_of)
-    local rows, known, others, gone, number = marks_of(lane, from, some), known_of(at, some), {}, #jobs, 0
+    local rows, known, others, gone = marks_of(lane, from, some), known_of(at, some), {}, #jobs
     for n = 1, #some do
       local id, mark = some[n], rows[2 * n - 1]
       local group = mark and groups[mark]
@@ -385,10 +391,10 @@ local intake = module(function(intake)
         groups[mark] = group
       end
       if not group or not (all_plain or are_plain({ id })) then
-        others[#others + 1] = id
+        others[#others + 1] = n
       else
-        number = number + 1
-        jobs[gone + number] = 'rq:job:' .. id
+        gone = gone + 1
+        jobs[gone] = 'rq:job:' .. id
         if entered[id] or (known and is_known(at, known, n)) then
           duplicates[#duplicates + 1] = id
         else
@@ -398,11 +404,30 @@ local intake = module(function(intake)
         end
       end
     end
-    if number > 0 then
-      record.next_seqs(at, number)
-      accounting.count(at, 'received', number)
-    end
     return others
+  end
+
+  local function places_up_to(number)
+    local places = {}
+    for n = 1, number do
+      places[n] = n
+    end
+    return places
+  end
+
+  -- Takes those of a lane's events, whose ids are `some`, that stand at these places.
+  local function take_others(at, some, places, seq, all_plain)
+    local new_ids, of_seqs, payloads, replays = {}, {}, {}, {}
+    for n, place in ipairs(places) do
+      local id = some[place]
+      local job = 'rq:job:' .. id
+      jobs[#jobs + 1] = job
+      payloads[n], replays[n] = intake.read_job(job)
+      new_ids[n], of_seqs[n] = (all_plain or are_plain({ id })) and id or printable(id), seq + place
+    end
+    if #new_ids > 0 then
+      intake.enter(at, new_ids, of_seqs, payloads, replays)
+    end
   end
 
   -- Looks at up to `most` new events of a lane that holds some, and hands out up to `room`; fewer if they are large. `refusal_of` returns
@@ -412,28 +437,16 @@ local intake = module(function(intake)
     local popped, gone = 0, 0
     while popped < most and popped - gone < room and not intake.is_full() do
       local number = math.min(CHUNK, most - popped, room - popped + gone)
-      local new_ids = redis.call('LRANGE', lane, popped, popped + number - 1)
-      if #new_ids == 0 then
+      local some = redis.call('LRANGE', lane, popped, popped + number - 1)
+      if #some == 0 then
         break
       end
-      local looked, before = #new_ids, #ids + #duplicates
-      local all_plain = are_plain(new_ids)
-      if refusal_of then
-        new_ids = end_refused(at, lane, popped, new_ids, all_plain, refusal_of)
-      end
-      local payloads, replays = {}, {}
-      for n, id in ipairs(new_ids) do
-        local job = 'rq:job:' .. id
-        jobs[#jobs + 1] = job
-        payloads[n], replays[n] = intake.read_job(job)
-        new_ids[n] = (all_plain or are_plain({ id })) and id or printable(id)
-      end
-      if #new_ids > 0 then
-        intake.enter(at, new_ids, payloads, replays)
-      end
-      popped = popped + looked
-      gone = gone + looked - (#ids + #duplicates - before)
-      if looked < number then
+      local before, all_plain, seq = #ids + #duplicates, are_plain(some), intake.receive(at, #some)
+      local places = refusal_of and end_refused(at, lane, popped, some, all_plain, refusal_of) or places_up_to(#some)
+      take_others(at, some, places, seq, all_plain)
+      popped = popped + #some
+      gone = gone + #some - (#ids + #duplicates - before)
+      if #some < number then
         break -- there are no more
       end
     end

@@ -101,6 +101,17 @@ def test_an_event_over_its_limit_is_dropped_as_it_is_taken(stage: Stage, ann: Wo
     assert not taken.more
 
 
+def test_events_are_numbered_in_the_order_of_their_lane_whatever_is_dropped_beside_them(
+    stage: Stage, ann: Worker
+) -> None:
+    before = int(stage.redis.get(stage.keys.seq) or 0)
+    for id_, category in (("a", "errors"), ("b", "deploys"), ("c", "errors"), ("d", "deploys")):
+        stage.send(id_, category=category)
+    taken = ann.take()
+    assert (gone(taken), handed_out(taken)) == (["a", "c"], ["b", "d"])
+    assert [each.seq for each in taken.batch if isinstance(each, Leased)] == [before + 2, before + 4]
+
+
 def test_a_worker_that_was_refused_nothing_hands_everything_to_its_gate(stage: Stage, ann: Worker) -> None:
     bob = without_prefilter(stage)
     stage.send("a")
