@@ -47,7 +47,7 @@ _WORKER: Final = _in("integration", "worker/ahead delivery_table cli/dead worker
 
 TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     # The gate, and those who wait in `acquire`
-    "lua/include/slots.lua": (*_in("integration", "limiter/limiter"), *_GATE),
+    "lua/include/slots.lua": (*_in("integration", "limiter/limiter"), *_GATE, *_in("integration", "store/prefilter")),
     "lua/include/decide.lua": (*_in("property", "gate_batches"), *_GATE, *_in("integration", "shadow_limits")),
     "lua/include/prelude.lua": _GATE,
     "lua/include/waiters.lua": (*_in("property", "line_model"), *_GATE),

@@ -101,6 +101,20 @@ def test_an_event_over_its_limit_is_dropped_as_it_is_taken(stage: Stage, ann: Wo
     assert not taken.more
 
 
+def test_of_two_limits_that_refuse_until_the_same_instant_the_gate_and_the_prefilter_name_the_same(
+    stage: Stage,
+) -> None:
+    ann = close(stage, OURS.replace("global: {limits: []}", "global: {limits: [1/30m]}"))
+    bob = without_prefilter(stage)
+    stage.send("a")
+    assert gone(ann.take()) == ["a"]
+    stage.send("twin")
+    bob.run()
+    found = record(stage, "a")
+    assert found is not None
+    assert (found, found.scope) == (record(stage, "twin"), "global")
+
+
 def test_events_are_numbered_in_the_order_of_their_lane_whatever_is_dropped_beside_them(
     stage: Stage, ann: Worker
 ) -> None:
@@ -324,7 +338,18 @@ def test_what_somebody_else_has_written_into_a_mark_spoils_no_record(stage: Stag
     newest = Decisions(stage.redis, stage.keys).all()
     assert [each.id for each in newest] == ["a", "errors-dropped", "errors-sent"]
     assert newest[0].outcome == "dropped"
-    assert newest[0].labels == {}
+    assert (newest[0].text, newest[0].labels) == (None, {})
+
+
+@pytest.mark.parametrize(("length", "is_kept"), [(2_048, True), (2_049, False)])
+def test_the_record_takes_so_many_bytes_of_a_mark(stage: Stage, ann: Worker, length: int, *, is_kept: bool) -> None:
+    text = "x" * (length - len('"",{}'))
+    stage.send("a")
+    stage.redis.hset("rq:job:a", "shown", f'"{text}",{{}}')
+    assert gone(ann.take()) == ["a"]
+    found = Decisions(stage.redis, stage.keys).find("a")
+    assert found is not None
+    assert found.text == (text if is_kept else None)
 
 
 # Ids
