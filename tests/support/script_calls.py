@@ -77,7 +77,7 @@ local rows = {}
 for _, key in ipairs(redis.call('KEYS', '*')) do
   local lasts_ms = redis.call('PTTL', key)
   rows[#rows + 1] = key
-  rows[#rows + 1] = lasts_ms > 0 and math.max(5000, lasts_ms) or 0
+  rows[#rows + 1] = lasts_ms > 0 and math.max(60000, lasts_ms) or 0
   rows[#rows + 1] = redis.call('DUMP', key)
 end
 return rows
