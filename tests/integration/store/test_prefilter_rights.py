@@ -5,6 +5,7 @@ from __future__ import annotations
 from redis import Redis
 
 from dispatcher.core.limits import Lane
+from dispatcher.store.decisions import Decisions
 from tests.support.servers import RedisServer
 from tests.support.stage import Stage
 
@@ -33,6 +34,7 @@ def test_a_worker_without_rights_to_every_key_prefilters_the_same_with_more_comm
                 ann.run()
                 stage.send(*(f"more-{n}" for n in range(100)), "plain")
                 client.hdel(stage.queue.job("plain"), "category")
+                client.hdel(stage.queue.job("more-1"), "shown")
                 client.set(stage.queue.job("odd"), "no job")
                 client.rpush(stage.queue.lane(Lane.NORMAL), "odd")
                 read = calls(admin, "hmget")
@@ -42,5 +44,8 @@ def test_a_worker_without_rights_to_every_key_prefilters_the_same_with_more_comm
                 ]
                 assert [each.id for each in taken.batch] == ["plain", "odd"]
                 assert stage.snapshot().overall()["dropped"] == 101
+                texts = {each.id: each.text for each in Decisions(client, stage.keys).suppressed()}
+                names = ["refused", *(f"more-{n}" for n in range(100))]
+                assert texts == {name: f"text of {name}" for name in names} | {"more-1": None}
             singly.append(calls(admin, "hmget") - read >= 100)
         assert singly == [False, True]
