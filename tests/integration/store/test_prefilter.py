@@ -286,6 +286,23 @@ def test_a_held_slot_refuses_by_the_prefilter_too(stage: Stage) -> None:
     assert gone(ann.take()) == ["a"]
 
 
+def test_by_the_prefilter_too_there_is_room_when_a_held_slot_ends(stage: Stage) -> None:
+    ann = close(stage, OURS.replace("1/30m", "2/30m"))
+    stage.clock.now_us += HALF_HOUR_US
+    stage.send("posted")
+    ann.run()
+    stage.send("held", max_age=60)
+    (started,) = ann.go()
+    ann.answer(started, Retryable("refused", "connection refused"))
+    stage.send("refused")
+    ann.go()
+    stage.clock.forward(1)
+    stage.send("a")
+    (dropped,) = ann.take().prefiltered
+    assert dropped.names == ["a"]
+    assert dropped.denied == Denied("category:errors", Limit.parse("2/30m"), 59 * US)
+
+
 def test_categories_that_no_limits_file_names_are_counted_by_name_only_when_they_come(stage: Stage) -> None:
     ann = close(stage, OURS + "categories: {errors: {}}\n", "errors", "mystery")
     stage.redis.delete(stage.keys.names)
