@@ -235,7 +235,7 @@ class Left:
     left: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # not frozen: that takes three times as long, and each decision makes one
 class Admitted:
     """One slot was charged for everything the request asked for; ``id`` owns them. Equal whatever the id.
 

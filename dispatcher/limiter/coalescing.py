@@ -20,20 +20,13 @@ Kind: TypeAlias = tuple[str | None, bool]
 class Coalescer(Generic[Question, Answer]):
     """Collects what is asked while an answer is on the way, and asks it together."""
 
-    def __init__(
-        self,
-        ask: Callable[[Sequence[Question]], Awaitable[list[Answer]]],
-        terms: Callable[[Question], tuple[Kind, tuple[Demand, ...]]],
-    ) -> None:
-        """``terms`` says of which kind a question is, and what it asks for; two lists of limits go apart too."""
+    def __init__(self, ask: Callable[[Sequence[Question]], Awaitable[list[Answer]]]) -> None:
         self._ask = ask
-        self._terms = terms
         self._batches: deque[_Batch[Question, Answer]] = deque()
         self._flying: asyncio.Task[None] | None = None
 
-    def ask(self, question: Question) -> asyncio.Future[Answer]:
-        """The answer to one question, to be awaited."""
-        kind, demands = self._terms(question)
+    def ask(self, question: Question, kind: Kind, demands: tuple[Demand, ...]) -> asyncio.Future[Answer]:
+        """The answer to one question about ``demands``, to be awaited; two lists of limits of one scope go apart."""
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         if not self._batches or not self._batches[-1].takes(question, kind, demands, answer):
             self._batches.append(_Batch(kind))

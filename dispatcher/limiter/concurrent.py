@@ -6,12 +6,12 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 from redis.asyncio import Redis, RedisCluster
 from redis.exceptions import ResponseError
 
-from dispatcher.core.limits import Admitted, Scope, Verdict, all_scopes
+from dispatcher.core.limits import Admitted, Demand, Scope, Verdict, all_scopes
 from dispatcher.errors import DispatcherError, GateUnavailable
 from dispatcher.limiter.arguments import (
     Scopes,
@@ -33,7 +33,6 @@ from dispatcher.limiter.wire import (
     BATCH,
     Call,
     Calls,
-    Request,
     Usage,
     WaitAnswer,
     WaitingRequest,
@@ -43,6 +42,9 @@ from dispatcher.limiter.wire import (
     read_verdicts,
 )
 from dispatcher.server.connection import AsyncScript, translate_outages
+
+_Asked: TypeAlias = tuple[str, str, tuple[Demand, ...], str | None, bool]
+"""A decision that is asked for: the id, its slot, the demands, the version of the limits, and whether the id is new."""
 
 
 class AsyncLimiter:
@@ -66,13 +68,8 @@ class AsyncLimiter:
         self._calls = Calls(namespace)
         self._clock = clock
         self._scripts = {name: AsyncScript(client, name) for name in ("gate", "usage", "wait", "release", "reset")}
-        self._decisions: Coalescer[_Asked, Verdict] = Coalescer(
-            self._decide, lambda asked: ((asked.version, asked.fresh), asked.request[1])
-        )
-        self._turns: Coalescer[WaitingRequest, WaitAnswer] = Coalescer(
-            self._take_turns,
-            lambda asked: ((None if asked.cost == 1 else asked.request[0], False), asked.request[1]),
-        )
+        self._decisions: Coalescer[_Asked, Verdict] = Coalescer(self._decide)
+        self._turns: Coalescer[WaitingRequest, WaitAnswer] = Coalescer(self._take_turns)
         self._once = self._scripts["gate"].once
 
     async def try_acquire(
@@ -91,7 +88,7 @@ class AsyncLimiter:
         if with_left or cost > 1:
             call = self._calls.decide([slot], [demands], fresh=fresh, version=version, left=with_left, cost=cost)
             return read_verdicts(await self._call("gate", call), call, [id_])[0]
-        return await self._decisions.ask(_Asked(id_, (slot, demands), version, fresh))
+        return await self._decisions.ask((id_, slot, demands, version, fresh), (version, fresh), demands)
 
     async def try_acquire_many(
         self,
@@ -131,7 +128,7 @@ class AsyncLimiter:
         request = (slot_of(id_, checked_cost(cost, demands)), demands)
         timeout = checked_timeout(timeout)
         ends = None if timeout is None else time.monotonic() + timeout
-        turn = await self._turns.ask(WaitingRequest(request, "-", "ask", cost=cost))
+        turn = await self._ask_turn(WaitingRequest(request, "-", "ask", cost=cost))
         if turn.denied is None:
             return Admitted(id_)
         if timeout != 0:
@@ -182,9 +179,13 @@ class AsyncLimiter:
             await self._client.set(self._calls.keys.limits_version, checked_version(version) or "")
 
     async def _decide(self, asked: Sequence[_Asked]) -> list[Verdict]:
-        slots, demands = [each.request[0] for each in asked], [each.request[1] for each in asked]
-        call = self._calls.decide(slots, demands, fresh=asked[0].fresh, version=asked[0].version)
-        return read_verdicts(await self._call("gate", call), call, [each.id for each in asked])
+        ids, slots, demands, (version, *_), (fresh, *_) = zip(*asked, strict=True)
+        call = self._calls.decide(slots, demands, fresh=fresh, version=version)
+        return read_verdicts(await self._call("gate", call), call, ids)
+
+    def _ask_turn(self, waiting: WaitingRequest) -> asyncio.Future[WaitAnswer]:
+        slot, demands = waiting.request
+        return self._turns.ask(waiting, (None if waiting.cost == 1 else slot, False), demands)
 
     async def _take_turns(self, asked: Sequence[WaitingRequest]) -> list[WaitAnswer]:
         call = self._calls.wait(asked)
@@ -220,7 +221,7 @@ class AsyncLimiter:
     async def _wait_for_turn(self, waiting: WaitingRequest, waiter: AsyncWaiter, ends: float | None) -> WaitAnswer:
         try:
             while True:
-                turn = await self._turns.ask(waiting)
+                turn = await self._ask_turn(waiting)
                 if turn.denied is None or waiting.step == "leave":
                     return turn
                 waiting = waiting._replace(arrived=turn.arrived)
@@ -230,14 +231,5 @@ class AsyncLimiter:
                     waiting = waiting._replace(step="leave")
         except BaseException:  # cancelled: nobody shall wait for this one; if that cannot be said, it lapses
             with suppress(DispatcherError):
-                await asyncio.shield(self._turns.ask(waiting._replace(step="quit")))
+                await asyncio.shield(self._ask_turn(waiting._replace(step="quit")))
             raise
-
-
-class _Asked(NamedTuple):
-    """One decision that is asked for; ``fresh``: its id was never asked for before."""
-
-    id: str
-    request: Request
-    version: str | None
-    fresh: bool
