@@ -115,6 +115,24 @@ def test_of_two_limits_that_refuse_until_the_same_instant_the_gate_and_the_prefi
     assert (found, found.scope) == (record(stage, "twin"), "global")
 
 
+@pytest.mark.parametrize("windows", ["1/10s, 2/20s", "2/20s, 1/10s"])
+def test_of_two_windows_that_refuse_until_the_same_instant_the_gate_and_the_prefilter_name_the_first(
+    stage: Stage, windows: str
+) -> None:
+    ann = close(stage, OURS.replace("1/30m", windows))
+    bob = without_prefilter(stage)
+    stage.clock.forward(10)
+    stage.send("sent", "dropped")
+    ann.run()
+    stage.send("a")
+    assert gone(ann.take()) == ["a"]
+    stage.send("twin")
+    bob.run()
+    found = record(stage, "a")
+    assert found is not None
+    assert (found, found.limit) == (record(stage, "twin"), windows.partition(",")[0])
+
+
 def test_events_are_numbered_in_the_order_of_their_lane_whatever_is_dropped_beside_them(
     stage: Stage, ann: Worker
 ) -> None:
