@@ -23,7 +23,6 @@ Request: TypeAlias = tuple[str, tuple[Demand, ...]]
 BATCH: Final = 128
 """Requests that go to the server in one call: more of them would keep it from others for a millisecond."""
 
-_ADMITTED: Final = Admitted()
 _ALONE: Final = b'{"verdicts":[0]}'
 
 
@@ -256,7 +255,7 @@ def verdicts_of(facts: dict[str, Any], call: Call, ids: Sequence[str] | None) ->
     known: dict[tuple[int, ...], Denied] = {}
     for n, row in enumerate(facts["verdicts"]):
         if row == 0:
-            verdicts.append(_ADMITTED if ids is None else Admitted(ids[n]))
+            verdicts.append(Admitted() if ids is None else Admitted(ids[n]))
         elif type(row) is int:
             verdicts.append(verdicts[row - 1])
         else:

@@ -78,6 +78,18 @@ def record(stage: Stage, id_: str) -> Decision | None:
     return found and replace(found, id="", text=None) if stage.redis.hexists(stage.keys.decisions[0], id_) else None
 
 
+def refusal_by_both(stage: Stage, ann: Worker, bob: Worker) -> Decision:
+    """What the record says of an event that the pre-check drops; it says the same of one that the gate refuses."""
+    stage.send("a")
+    assert gone(ann.take()) == ["a"]
+    stage.send("twin")
+    bob.run()
+    found = record(stage, "a")
+    assert found is not None
+    assert found == record(stage, "twin")
+    return found
+
+
 def push_again(stage: Stage, *ids: str, lane: Lane = Lane.NORMAL) -> None:
     """The ids once more, on jobs of ours, without looking whether they are known."""
     for id_ in ids:
@@ -106,13 +118,7 @@ def test_of_two_limits_that_refuse_until_the_same_instant_the_gate_and_the_prefi
 ) -> None:
     ann = close(stage, OURS.replace("global: {limits: []}", "global: {limits: [1/30m]}"))
     bob = without_prefilter(stage)
-    stage.send("a")
-    assert gone(ann.take()) == ["a"]
-    stage.send("twin")
-    bob.run()
-    found = record(stage, "a")
-    assert found is not None
-    assert (found, found.scope) == (record(stage, "twin"), "global")
+    assert refusal_by_both(stage, ann, bob).scope == "global"
 
 
 @pytest.mark.parametrize("windows", ["1/10s, 2/20s", "2/20s, 1/10s"])
@@ -124,13 +130,7 @@ def test_of_two_windows_that_refuse_until_the_same_instant_the_gate_and_the_pref
     stage.clock.forward(10)
     stage.send("sent", "dropped")
     ann.run()
-    stage.send("a")
-    assert gone(ann.take()) == ["a"]
-    stage.send("twin")
-    bob.run()
-    found = record(stage, "a")
-    assert found is not None
-    assert (found, found.limit) == (record(stage, "twin"), windows.partition(",")[0])
+    assert refusal_by_both(stage, ann, bob).limit == windows.partition(",")[0]
 
 
 def test_events_are_numbered_in_the_order_of_their_lane_whatever_is_dropped_beside_them(
