@@ -140,7 +140,7 @@ def releasable(demands: tuple[Demand, ...]) -> list[Scope]:
 
 
 def slot_of(id_: str, cost: int = 1) -> str:
-    """What stands for an id in a scope: short, for each scope pays for it. With another cost it is another one."""
+    """The name of an id in a scope: short, since each scope stores it. With another cost an id has another name."""
     return slot_id(id_) if cost == 1 else digest_id(f"{cost} {id_}")
 
 

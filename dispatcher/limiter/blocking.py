@@ -136,9 +136,10 @@ class Limiter:
         """Wait until there is room and charge; behind all who wait longer for the same scope.
 
         Sleeps until the instant at which its turn comes, and is woken when a slot is given back before; asks the server
-        three times as a rule. Raises ``RateLimited`` after ``timeout`` seconds (0: at once; None: never). One who dies
-        waiting holds up the next for a second, several side by side until the turn of the last of
-        them. ``try_acquire`` passes by those who wait.
+        three times as a rule. Raises ``RateLimited`` after ``timeout`` seconds (0: at once; None: never).
+
+        If a caller dies while it waits, the next one waits a second longer. If several next to each other die, the one
+        behind them waits until the turn of the last of these. ``try_acquire`` does not wait behind those who wait.
         """
         id_, demands = checked_id(id), checked_scopes(scopes)
         request = (slot_of(id_, checked_cost(cost, demands)), demands)

@@ -8,19 +8,23 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeAlias, TypeVar
 
 from dispatcher.core.limits import Demand, Scope, all_scopes
+from dispatcher.errors import GateRefused
 from dispatcher.limiter.wire import BATCH
 
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 
+Ask: TypeAlias = Callable[[Sequence[Question]], Awaitable[list[Answer]]]
+
 Kind: TypeAlias = tuple[str | None, bool]
-"""Only questions of one kind go together: of one version, and all fresh or none; or a slot that is asked for alone."""
+"""Only questions of one kind share a call. It says the version, and whether the ids are new. A question with a cost has
+its slot in place of the version, so that it goes alone."""
 
 
 class Coalescer(Generic[Question, Answer]):
     """Collects what is asked while an answer is on the way, and asks it together."""
 
-    def __init__(self, ask: Callable[[Sequence[Question]], Awaitable[list[Answer]]]) -> None:
+    def __init__(self, ask: Ask[Question, Answer]) -> None:
         self._ask = ask
         self._batches: deque[_Batch[Question, Answer]] = deque()
         self._flying: asyncio.Task[None] | None = None
@@ -41,8 +45,8 @@ class Coalescer(Generic[Question, Answer]):
                 batch = self._batches.popleft()
                 await batch.send(self._ask)
                 await asyncio.sleep(0)  # who was answered may ask again: that goes out from here, without another task
-        finally:
-            self._flying = None
+        finally:  # the end of the loop cancels this task, and some who wait still have something to say
+            self._flying = asyncio.create_task(self._fly()) if self._batches else None
 
 
 class _Batch(Generic[Question, Answer]):
@@ -75,15 +79,31 @@ class _Batch(Generic[Question, Answer]):
         self._answers.append(answer)
         return True
 
-    async def send(self, ask: Callable[[Sequence[Question]], Awaitable[list[Answer]]]) -> None:
-        """Ask, and hand the answers out; a failure goes to every one who asked."""
+    async def send(self, ask: Ask[Question, Answer]) -> None:
+        """Ask, and hand the answers out."""
         try:
-            answers = await ask(self._questions)
-        except Exception as error:  # noqa: BLE001 - whatever it is, those who wait for it have to learn of it
+            await _hand_out(ask, self._questions, self._answers)
+        except asyncio.CancelledError:  # those who were not answered are cancelled as well
             for waiting in self._answers:
-                if not waiting.done():
-                    waiting.set_exception(error)
+                waiting.cancel()
+            raise
+
+
+async def _hand_out(
+    ask: Ask[Question, Answer], questions: Sequence[Question], waiting: Sequence[asyncio.Future[Answer]]
+) -> None:
+    """Ask; a failure goes to all who wait, but a call that is refused has changed nothing, so each then asks alone."""
+    try:
+        answers = await ask(questions)
+    except Exception as error:  # noqa: BLE001 - whatever it is, those who wait for it have to learn of it
+        if isinstance(error, GateRefused) and len(questions) > 1:
+            for question, one in zip(questions, waiting, strict=True):
+                await _hand_out(ask, [question], [one])
             return
-        for waiting, answer in zip(self._answers, answers, strict=True):
-            if not waiting.done():
-                waiting.set_result(answer)
+        for one in waiting:
+            if not one.done():
+                one.set_exception(error)
+        return
+    for one, answer in zip(waiting, answers, strict=True):
+        if not one.done():
+            one.set_result(answer)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from typing import Any, TypeAlias
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, Final, TypeAlias
 
 from redis.asyncio import Redis, RedisCluster
 from redis.exceptions import ResponseError
 
 from dispatcher.core.limits import Admitted, Demand, Scope, Verdict, all_scopes
-from dispatcher.errors import DispatcherError, GateUnavailable
+from dispatcher.errors import GateUnavailable
 from dispatcher.limiter.arguments import (
     Scopes,
     checked_cost,
@@ -45,6 +45,9 @@ from dispatcher.server.connection import AsyncScript, translate_outages
 
 _Asked: TypeAlias = tuple[str, str, tuple[Demand, ...], str | None, bool]
 """A decision that is asked for: the id, its slot, the demands, the version of the limits, and whether the id is new."""
+
+QUIT_S: Final = 1.0
+"""How long a cancelled task tries to leave its line. The server forgets it by itself after about as long."""
 
 
 class AsyncLimiter:
@@ -123,7 +126,7 @@ class AsyncLimiter:
         cost: int = 1,
         timeout: float | None = None,  # noqa: ASYNC109 - the same surface as Limiter's; the wait itself needs it
     ) -> Admitted:
-        """As ``Limiter.acquire``. A task that is cancelled leaves the line."""
+        """As ``Limiter.acquire``. A task that is cancelled leaves the line, which takes a second at most."""
         id_, demands = checked_id(id), checked_scopes(scopes)
         request = (slot_of(id_, checked_cost(cost, demands)), demands)
         timeout = checked_timeout(timeout)
@@ -229,7 +232,14 @@ class AsyncLimiter:
                 await waiter.wait(left_s)
                 if ends is not None and time.monotonic() >= ends:
                     waiting = waiting._replace(step="leave")
-        except BaseException:  # cancelled: nobody shall wait for this one; if that cannot be said, it lapses
-            with suppress(DispatcherError):
-                await asyncio.shield(self._ask_turn(waiting._replace(step="quit")))
+        except BaseException:  # cancelled: nobody shall wait for this one
+            quits = self._ask_turn(waiting._replace(step="quit"))
+            quits.add_done_callback(_look_at)
+            await asyncio.wait({quits}, timeout=QUIT_S)
             raise
+
+
+def _look_at(answer: asyncio.Future[WaitAnswer]) -> None:
+    """Nobody minds a failure: one whose quitting was not heard lapses."""
+    if not answer.cancelled():
+        answer.exception()

@@ -68,7 +68,7 @@ class Bells:
         self._listener: _Listener | None = None
 
     def begin_in_child(self) -> None:
-        """Let go of what belongs to the parent: a connection that a child kept open would sound as if that lived."""
+        """Close the parent's connection in this child: while it is open, the server believes that the parent lives."""
         if self._listener is not None:
             self._listener.close()
         self._begin()
@@ -126,7 +126,7 @@ class Bells:
             return bool(self._waiters)
 
     def heard(self, channel: str) -> None:
-        """A subscription was confirmed; once all are again, who waits takes its place in the line again."""
+        """A subscription was confirmed. When all are confirmed after a failure, all waiters are woken to join again."""
         with self._changed:
             self._heard.add(channel)
             if self._failure is not None and self._heard >= self._channels:

@@ -21,7 +21,7 @@ Request: TypeAlias = tuple[str, tuple[Demand, ...]]
 """The id that is to own the slots, and what to ask a slot of."""
 
 BATCH: Final = 128
-"""Requests that go to the server in one call: more of them would keep it from others for a millisecond."""
+"""So many requests go to the server in one call; with more, other clients would wait for over a millisecond."""
 
 _ALONE: Final = b'{"verdicts":[0]}'
 

@@ -630,7 +630,7 @@ class Pinned:
             if found.failure is None:
                 return found.pin
             self._drop(found.pin)
-            if is_ours:  # what was begun for another, longer ago, is worth a second attempt
+            if is_ours:  # one that was begun earlier, for another caller, is worth a second attempt
                 raise found.failure
 
     def _place(self, ends_s: float | None) -> Pin | _Opening:

@@ -201,6 +201,18 @@ def test_an_error_reaches_every_task_and_the_next_question_is_asked_again(run: R
     run(body)
 
 
+def test_a_key_of_another_type_fails_only_the_tasks_that_use_it(run: Run, redis: Database) -> None:
+    async def body(limiter: AsyncLimiter) -> None:
+        redis.set(KEYS.scope("bad"), "not ours")
+        bad = scope("bad", "5/1h")
+        asked = [limiter.try_acquire(each, id_) for each, id_ in ((USER, "a"), (bad, "b"), (USER, "c"))]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        assert [type(answer) for answer in answers] == [Admitted, GateRefused, Admitted]
+        assert redis.zcard(KEYS.scope("user")) == 2
+
+    run(body)
+
+
 def test_an_argument_that_cannot_be_fails_its_own_task_alone(run: Run) -> None:
     async def body(limiter: AsyncLimiter) -> None:
         asked: list[Coroutine[Any, Any, object]] = [

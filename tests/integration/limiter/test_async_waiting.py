@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ import redis.asyncio
 from dispatcher.core.limits import Admitted, Limit, Scope
 from dispatcher.errors import GateRefused, GateUnavailable, RateLimited
 from dispatcher.limiter import AsyncLimiter
+from dispatcher.limiter.concurrent import QUIT_S
 from dispatcher.server.keys import Keys
 from tests.support.servers import Database, RedisServer
 from tests.support.tasks import await_others
@@ -119,9 +121,8 @@ def test_a_line_of_another_type_is_met_before_anything_of_the_call_is_charged(ru
         await limiter.acquire(USER, "a")
         redis.set(KEYS.waiters("strange"), "not ours")
         before = redis.dump(KEYS.scope("user"))
-        asked = [limiter.acquire(USER, "a"), limiter.acquire(scope("strange", "5/1h"))]  # they go in one call
-        answers = await asyncio.gather(*asked, return_exceptions=True)
-        assert [type(answer) for answer in answers] == [GateRefused, GateRefused]
+        answers = await asyncio.gather(limiter.acquire((USER, scope("strange", "5/1h"))), return_exceptions=True)
+        assert [type(answer) for answer in answers] == [GateRefused]
         assert redis.dump(KEYS.scope("user")) == before
 
     run(body)
@@ -161,6 +162,49 @@ def test_a_task_may_be_cancelled_at_any_point(run: Run, redis: Database, turns: 
         await in_line(redis, 0)
 
     run(body)
+
+
+def test_a_loop_ends_though_it_cancels_what_asks_for_those_who_leave(own_server: RedisServer) -> None:
+    """``asyncio.run`` cancels all tasks in any order: the one that asks may come after one that leaves the line."""
+    one = scope("user", "1/1h")
+
+    async def main() -> None:
+        limiter = AsyncLimiter(redis_asyncio(own_server.url), namespace="shop")
+        with own_server.client() as watcher:
+            watcher.flushall()
+            await limiter.try_acquire(one)
+            left = [asyncio.create_task(limiter.acquire(one))]
+            await in_line(watcher, 1)
+        left.append(asyncio.create_task(limiter.acquire(one)))
+        await asyncio.sleep(0)
+        own_server.freeze()
+        asyncio.get_running_loop().call_later(0.02, own_server.cont)
+
+    for _ in range(10):
+        run = threading.Thread(target=lambda: asyncio.run(main()), daemon=True)
+        run.start()
+        run.join(PATIENCE_S)
+        assert not run.is_alive()
+
+
+def test_a_task_is_cancelled_within_a_second_where_the_server_does_not_answer(own_server: RedisServer) -> None:
+    one = scope("user", "1/1h")
+
+    async def main() -> None:
+        async with redis_asyncio(own_server.url) as client:
+            limiter = AsyncLimiter(client, namespace="shop")
+            await limiter.acquire(one)
+            task = asyncio.create_task(limiter.acquire(one))
+            with own_server.client() as watcher:
+                await in_line(watcher, 1)
+            own_server.freeze()
+            task.cancel()
+            done, _ = await asyncio.wait({task}, timeout=2 * QUIT_S)
+            assert done == {task}
+            own_server.cont()
+            await await_others()
+
+    asyncio.run(main())
 
 
 def test_hundreds_of_cancelled_tasks_all_end(run: Run, redis: Database) -> None:
