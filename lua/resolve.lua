@@ -176,12 +176,12 @@ local function resolve(event)
   if not event.edits or not fields.ts then
     return '"post"'
   end
+  if not own then -- it edits this message, whoever takes it over and whatever is posted while it waits
+    plan.hset(key, 'm' .. digits(seq), cjson.encode(subjects.message_in(fields)))
+  end
   local editable = editable_at(fields, header)
   if editable > at.now then
     return park(event, key, header, payload, editable)
-  end
-  if not own then -- whoever takes it over edits the same message
-    plan.hset(key, 'm' .. digits(seq), cjson.encode(subjects.message_in(fields)))
   end
   return '["edit",' .. cjson.encode(fields) .. ']'
 end

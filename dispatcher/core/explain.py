@@ -298,8 +298,8 @@ def paused(since_us: int, words: str, at: Clock) -> str:
 
 
 def after_pause(hindrance: str, until: str) -> str:
-    """An admitted event whose answer has paused all: it waits by itself, and another one tries first."""
-    return f"Admitted, and waits by itself: {hindrance}; it goes on at {until} at the earliest."
+    """An admitted event whose answer has paused all: it leaves its channel's line, and another one tries first."""
+    return f"Admitted, and waits: {hindrance}; it goes on at {until} at the earliest."
 
 
 def paused_category(category: str, since_us: int, words: str, at: Clock) -> str:
@@ -333,7 +333,8 @@ def on_timer(why: str, attempts: int, most: int, until: str) -> str:
     if why.startswith(Reason.RECONCILE):
         return f"Posted with no clear answer ({why}); the channel's history is searched for it at {until}."
     if why.startswith(Reason.RESOLVED):
-        return f"Tells of a recovery, and waits for the end of a post about the failure, until {until} at the latest."
+        waits = "waits for a post about the failure, or until its message may be edited again"
+        return f"Tells of a recovery, and {waits}; it looks again at {until} at the latest."
     return f"Admitted, tried {attempts} of {most} times ({why}); it goes on at {until}."
 
 

@@ -323,7 +323,7 @@ def test_the_explanation_of_an_event_that_waits_for_its_channel_says_why(redis: 
     ann.answer(started, Paused("token_revoked", "make a new token"))
     denied, paused = explain(stage, "b"), explain(stage, "c")
     assert denied.sentence == (
-        "Admitted, and waits by itself: posting is paused since 10:54:30 (token_revoked: make a new token); "
+        "Admitted, and waits: posting is paused since 10:54:30 (token_revoked: make a new token); "
         "it goes on at 10:54:31 at the earliest."
     )
     assert paused.sentence == (

@@ -10,7 +10,7 @@ import pytest
 
 from dispatcher.core.event import Event, Status, new_event_id
 from dispatcher.core.limits import US, Limit
-from dispatcher.core.once import Once
+from dispatcher.core.once import Once, Then
 from dispatcher.core.policy import CategoryRule, OnLimit, OnResolved, WhileWaiting
 from dispatcher.core.posts import Receipt, Rejected, Retryable
 from dispatcher.store.explanations import Explanations
@@ -36,6 +36,7 @@ def stage(redis: Database) -> Stage:
         "slow": replace(rule, channel="#slow", limits=()),
         "once": replace(rule, limits=(), once=Once("dedup_key", HOUR_US)),
         "labels": replace(rule, limits=(), once=Once(("host",), HOUR_US)),
+        "counted": replace(rule, limits=(), once=Once("dedup_key", HOUR_US, Then.EDIT)),
         "silent": replace(rule, resolved=OnResolved.IGNORE),
         "stubborn": replace(rule, on_limit=OnLimit.DEFER, resolved_while_waiting=WhileWaiting.POST),
     }
@@ -84,6 +85,24 @@ def test_the_newest_message_is_edited(stage: Stage, ann: Worker) -> None:
     resolve(stage, "r")
     ann.run()
     assert [ts for _, ts, _ in ann.desk.edits] == ["2.0"]
+
+
+def test_a_recovery_that_waits_edits_the_message_from_before_it_though_a_newer_one_is_posted(
+    stage: Stage, ann: Worker
+) -> None:
+    fire(stage, "f", "g", category="counted")
+    ann.run()
+    resolve(stage, "r", "counted")
+    ann.run()
+    assert len(ann.desk.edits) == 1  # g is counted in the message; so soon after it there is no other edit
+    stage.clock.now_us += US
+    fire(stage, "h", category="counted")
+    ann.run()
+    stage.clock.now_us += 30 * US
+    ann.run()
+    assert [ts for _, ts, _ in ann.desk.edits] == ["1.0", "1.0"]
+    assert ann.desk.edits[1][2].text.startswith(":white_check_mark: ~text of f")
+    assert ends(stage) == {"f": "sent ok", "g": "digested repeat", "h": "sent ok", "r": "digested resolved"}
 
 
 def test_an_edited_message_is_not_edited_again(stage: Stage, ann: Worker) -> None:
