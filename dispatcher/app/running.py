@@ -79,7 +79,7 @@ def run_worker(  # noqa: PLR0913 - what a run is given, the rest by name
     snapshot, begun = preflight(settings, server, events, begin)
     with translate_refusals(client), translate_outages():
         worker = run.worker(begun, is_hung_up, rereads=joins)
-        worker.heed_signals()
+        worker.heed_signals(has_parent=joins)
         heeding()
         where = {"server": server.shown, "limits": begun.version.file, "version": begun.version.number}
         events.say("worker.started", **where, queue=settings.queue, sink=settings.sink)

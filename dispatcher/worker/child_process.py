@@ -14,6 +14,12 @@ from typing import Final, NoReturn
 HEARD: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 """What the parent has handlers for, which are not for its children."""
 
+SAME_SIGNAL_S: Final = 0.1
+"""Signals this close together are one: a wrapper such as ``timeout`` signals its child, and then its whole group."""
+
+SAME_FROM_PARENT_S: Final = 1.0
+"""The same for a child: a service manager may signal it, and its parent passes on what it was sent itself."""
+
 _DEFECT: Final = 70
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
-from dispatcher.worker.child_process import HEARD, ParentLink
+from dispatcher.worker.child_process import HEARD, SAME_SIGNAL_S, ParentLink
 from dispatcher.worker.hangup import Hangup
 
 RESPAWN_FROM_S: Final = 0.5
@@ -21,9 +21,6 @@ STEADY_S: Final = 60.0
 
 BESIDE: Final = -1
 """The place of the child that runs beside the others, where there is one."""
-
-SAME_SIGNAL_S: Final = 0.1
-"""Signals this close together are one: a wrapper such as ``timeout`` signals its child, and then its whole group."""
 
 
 def crashes_now(before: int, ran_s: float) -> int:

@@ -21,6 +21,7 @@ from dispatcher.errors import ConfigError, GateUnavailable
 from dispatcher.server.connection import ANSWER_TIMEOUT_S, Client, shorten_timeout, translate_outages
 from dispatcher.store.leases import AHEAD, Outbox, Taken
 from dispatcher.store.snapshot import Books
+from dispatcher.worker.child_process import SAME_FROM_PARENT_S, SAME_SIGNAL_S
 from dispatcher.worker.housekeeping import Housekeeping, WorkerLog
 from dispatcher.worker.post_pool import CurrentExecutor, FleetLimits, PostPool
 from dispatcher.worker.rq_presence import RqPresence
@@ -30,9 +31,6 @@ STOP_GRACE_S: Final = 5.0
 
 _STOP_MARGIN_S: Final = 2.0
 """What the last steps of a stop may take; also how much later a post's deadline is than the sink's own."""
-
-SAME_SIGNAL_S: Final = 1.0
-"""A signal within this time after another one counts as the same signal."""
 
 _RECONNECT_FROM_S: Final = 0.05
 _RECONNECT_TO_S: Final = 1.0  # others take over 2 s after the server is back
@@ -97,6 +95,7 @@ class Worker:
         self._is_hung_up = is_hung_up
         self._is_stopping = False
         self._asked_at = 0.0
+        self._same_signal_s = SAME_SIGNAL_S
         self._taken_at = 0.0
         self._rereads = False
         self._unsettled: list[Settlement] = []
@@ -185,24 +184,25 @@ class Worker:
             return
         self._log.say("worker.stopped", worker=self.name, given_back=returned)
 
-    def heed_signals(self) -> None:
-        """From now on signals end or change the work of the loop, also if the loop has not begun yet."""
+    def heed_signals(self, *, has_parent: bool = False) -> None:
+        """From now on signals end or change the work of the loop, also if the loop has not begun yet.
+
+        ``has_parent``: this process is the child of a supervisor.
+        """
+        self._same_signal_s = SAME_FROM_PARENT_S if has_parent else SAME_SIGNAL_S
         signal.signal(signal.SIGINT, self.request_stop)
         signal.signal(signal.SIGTERM, self.request_stop)
         signal.signal(signal.SIGHUP, self._hear_hangup)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # see worker.child_process
 
     def request_stop(self, signum: int, frame: FrameType | None) -> None:
-        """First signal: finish the posts in flight, give the rest back. Second signal: stop at once; leases end.
-
-        A signal within a second after the first is the same one: a service manager and our parent may both send it.
-        """
+        """First signal: finish the posts in flight, give the rest back. Second signal: stop at once; leases end."""
         del frame
         if not self._is_stopping:
             self._is_stopping = True
             self._asked_at = self._clock()
             self._doorbell.ring()
-        elif self._clock() - self._asked_at > SAME_SIGNAL_S:
+        elif self._clock() - self._asked_at > self._same_signal_s:
             os._exit(128 + signum)
 
     def _hear_hangup(self, signum: int, frame: FrameType | None) -> None:

@@ -18,7 +18,8 @@ from dispatcher.producer.blocking import Producer
 from dispatcher.server.connection import ANSWER_TIMEOUT_S, connect
 from dispatcher.stand_in import Hang, Held, Hold, StandIn, landed
 from dispatcher.store.snapshot import Books, Snapshot
-from dispatcher.worker.worker import SAME_SIGNAL_S, STOP_GRACE_S
+from dispatcher.worker.child_process import SAME_SIGNAL_S
+from dispatcher.worker.worker import STOP_GRACE_S
 from tests.support.delay_proxy import DelayProxy
 from tests.support.extent import slow_except
 from tests.support.kill_points import KillPoint
@@ -216,7 +217,7 @@ def test_a_second_signal_ends_it_at_once_and_the_post_is_made_again(shop: Shop) 
     hold.wait_for_arrival()
     stubborn.signal(signal.SIGTERM)
     asked = time.monotonic()
-    until(lambda: time.monotonic() - asked > 1.5 * SAME_SIGNAL_S, "a signal of its own")
+    until(lambda: time.monotonic() - asked > 2 * SAME_SIGNAL_S, "a signal of its own")
     shop.killable.poll()
     assert stubborn.code is None, "the first signal waits for the post"
     stubborn.signal(signal.SIGTERM)

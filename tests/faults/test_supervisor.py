@@ -16,7 +16,8 @@ from typing import Any, Final, Self
 
 import pytest
 
-from dispatcher.worker.supervisor import RESPAWN_FROM_S, RESPAWN_TO_S, SAME_SIGNAL_S, STEADY_S, backoff_s, crashes_now
+from dispatcher.worker.child_process import SAME_SIGNAL_S
+from dispatcher.worker.supervisor import RESPAWN_FROM_S, RESPAWN_TO_S, STEADY_S, backoff_s, crashes_now
 from tests.support.processes import PATIENCE_S, until
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]

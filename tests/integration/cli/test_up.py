@@ -33,7 +33,7 @@ from dispatcher.slack.replies import event_mark
 from dispatcher.stand_in import Held, Hold, StandIn, landed
 from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.snapshot import Books, Snapshot
-from dispatcher.worker.supervisor import SAME_SIGNAL_S
+from dispatcher.worker.child_process import SAME_SIGNAL_S
 from tests.support.commands import Streams, environment, run, started_on, terminal
 from tests.support.forked import PYTHON_DISPATCHER
 from tests.support.processes import PATIENCE_S, Command, until
