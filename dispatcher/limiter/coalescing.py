@@ -36,17 +36,24 @@ class Coalescer(Generic[Question, Answer]):
             self._batches.append(_Batch(kind))
             self._batches[-1].takes(question, kind, demands, answer)
         if self._flying is None:
-            self._flying = asyncio.create_task(self._fly())
+            self._begin()
         return answer
 
+    def _begin(self) -> None:
+        self._flying = asyncio.create_task(self._fly())
+        self._flying.add_done_callback(self._landed)
+
     async def _fly(self) -> None:
-        try:
-            while self._batches:
-                batch = self._batches.popleft()
-                await batch.send(self._ask)
-                await asyncio.sleep(0)  # who was answered may ask again: that goes out from here, without another task
-        finally:  # the end of the loop cancels this task, and some who wait still have something to say
-            self._flying = asyncio.create_task(self._fly()) if self._batches else None
+        while self._batches:
+            batch = self._batches.popleft()
+            await batch.send(self._ask)
+            await asyncio.sleep(0)  # who was answered may ask again: that goes out from here, without another task
+
+    def _landed(self, _: asyncio.Task[None]) -> None:
+        """The end of an event loop cancels this task too, while others still ask: those who leave a line do so."""
+        self._flying = None
+        if self._batches:
+            self._begin()
 
 
 class _Batch(Generic[Question, Answer]):
