@@ -2,7 +2,7 @@
 -- about it is to be edited, and the keys that it took are free.
 --
 -- @keys events leased parked lines timers totals names awaited deferred deciding freed wake seen limited limited_older limited_log
--- @keys guarantees scheduled editable silences silencing endings tallies seq
+-- @keys guarantees scheduled editable silences silencing endings tallies seq posting
 -- @prefixes line waits scope minute subject tally firing
 -- KEYS      as in take.lua, and editable ZSET subject -> when its message was posted (include/subjects.lua)
 -- ARGV[1]   JSON {"now": us | absent, "owner", "remember_us",
@@ -27,7 +27,7 @@
 -- @include subjects
 -- @include silences
 
-local AGAIN_US = 30000000 -- an event in flight may end or be parked without a word to who waits for that
+local AGAIN_US = 30000000 -- an event in flight may end or be parked, and nobody tells the recovery that waits for it
 local PATIENCE_US = 300000000 -- an edit waits no longer for the line of its channel
 
 local call = cjson.decode(ARGV[1])
@@ -78,8 +78,9 @@ local function look_at_live(event, key, instant, seq)
   return is_in_flight, is_newer
 end
 
--- Parks the event until `instant`.
+-- Parks the event until `instant`. It may have the turn of the line of edits, which others wait for.
 local function park(event, key, header, payload, instant)
+  lines.free_all(at, event.id)
   header.state, header.timer, header.why = 'waiting', true, { 'resolved', cjson.null }
   header.category, header.deadline = event.category, event.deadline
   accounting.give_name(at, header, event.category, event.configured)
@@ -110,21 +111,65 @@ local function is_told_by_another(key, seq)
   return its_seq ~= nil and tonumber(its_seq) ~= seq and record.read(at, id).seq == tonumber(its_seq)
 end
 
+-- Whether an older recovery waits and no failure is newer than that one: this one then has nothing more to tell.
+local function is_told_by_older(key, instant, seq)
+  local fields = plan.hgetall(key)
+  local function is_newest(its_instant, its_seq)
+    for field, value in pairs(fields) do
+      local live_seq = string.match(field, '^e(%d+)$')
+      local live = live_seq and (string.match(value, '^%d+') or '') .. ' ' .. live_seq or field == 'posted' and value
+      if live and not subjects.is_before(live, its_instant, its_seq) then
+        return false
+      end
+    end
+    return true
+  end
+  for field, value in pairs(fields) do
+    local its_seq, its_instant, id = number_of(string.match(field, '^w(%d+)$')), string.match(value, '^(%d+) (.*)$')
+    if its_seq and its_instant and subjects.is_before(its_instant .. ' ' .. digits(its_seq), instant, seq)
+      and record.read(at, id).seq == its_seq and is_newest(tonumber(its_instant), its_seq) then
+      return true
+    end
+  end
+  return false
+end
+
+-- The keys that events of the subject may have taken: name of the scope -> id of the tally that counts repeats.
+local function keys_of(event, key)
+  local tallies = {}
+  local function add(name)
+    tallies[name] = 'repeat:' .. event.category .. ':' .. string.sub(name, #'once:' + 1)
+  end
+  for _, name in ipairs(event.once or {}) do
+    add(name)
+  end
+  for name in string.gmatch(plan.hget(key, 'once') or '', '%S+') do
+    add(name)
+  end
+  return tallies
+end
+
+-- While a post of the failure is in flight the next failure may pass; not where this post still counts repeats.
+local function open_keys(event, key)
+  for name, tally in pairs(keys_of(event, key)) do
+    if plan.hlen(at.tally_prefix .. tally) == 0 then
+      plan.del(at.scope_prefix .. name)
+    end
+  end
+end
+
 -- Lets the keys go that events of the subject have taken, and notes the repeats of its newest message that were counted under them.
 -- Those of another message are told in that one.
 local function free_keys(event, key)
   local count, editable = 0, 0
-  local names = event.once or {}
-  for name in string.gmatch(plan.hget(key, 'once') or '', '%S+') do
-    names[#names + 1] = name
-  end
-  for _, name in ipairs(names) do
-    local tally = 'repeat:' .. event.category .. ':' .. string.sub(name, #'once:' + 1)
+  for name, tally in pairs(keys_of(event, key)) do
     plan.del(at.scope_prefix .. name)
     local its_name = plan.hget(at.tally_prefix .. tally, 'name')
     if its_name and its_name == plan.hget(key, 'name') then
       local its_count, its_editable = digest.drop_repeats(at, tally, at.tally_prefix .. tally)
       count, editable = count + its_count, math.max(editable, its_editable)
+    elseif not its_name then -- the failure that they repeat is never posted
+      digest.drop_repeats(at, tally, at.tally_prefix .. tally)
     else
       digest.close_repeats(at, tally, at.tally_prefix .. tally)
     end
@@ -154,12 +199,19 @@ local function resolve(event)
   if not is_newer then
     silences.resolve(at, about[subjects.NAME], instant)
   end
-  if is_in_flight or is_told_by_another(key, seq) then
-    return park(event, key, header, payload, at.now + AGAIN_US)
-  end
   local own, posted = plan.hget(key, 'm' .. digits(seq)), plan.hget(key, 'posted')
   local has_freed = plan.hget(key, 'freed') == digits(seq) -- and its worker died then
-  if not has_freed and not is_newer and (not posted or subjects.is_before(posted, instant, seq)) then
+  local are_older = not has_freed and not is_newer and (not posted or subjects.is_before(posted, instant, seq))
+  if is_in_flight or is_told_by_another(key, seq) then
+    if are_older then
+      open_keys(event, key)
+    end
+    if is_told_by_older(key, instant, seq) then
+      return '"unposted"'
+    end
+    return park(event, key, header, payload, at.now + AGAIN_US)
+  end
+  if are_older then
     free_keys(event, key)
     plan.hset(key, 'freed', digits(seq))
   end
@@ -174,6 +226,7 @@ local function resolve(event)
   end
   plan.hset(key, 'by', digits(seq) .. ' ' .. event.id)
   if not event.edits or not fields.ts then
+    lines.free_all(at, event.id)
     return '"post"'
   end
   if not own then -- it edits this message, whoever takes it over and whatever is posted while it waits

@@ -103,6 +103,12 @@ def _repeats(tally: Tally, *, can_edit: bool) -> Plan:
     return Plan(Act.WAIT, left_us) if left_us > 0 else Plan(Act.END, ends=True)
 
 
+def _is_left(tally: Tally, policy: Policy) -> bool:
+    """Whether it counts repeats of an event that an operator has cancelled: by now that event has no message."""
+    age_us = tally.now_us - tally.last_us
+    return tally.telling is Telling.REPEAT and tally.ts is None and age_us > policy.rule(tally.category).max_age_us
+
+
 def _notice(tally: Tally, counting: Counting) -> Plan:
     quiet_us = tally.last_us + counting.delay_us - tally.now_us
     if quiet_us <= 0:
@@ -115,6 +121,9 @@ def _notice(tally: Tally, counting: Counting) -> Plan:
 def on_arrival(leased: Leased, policy: Policy, *, can_edit: bool) -> Candidate | Settlement:
     """The digest message as one that asks for its slots (an edit needs none), or what it waits for."""
     tally, counting = _facts(leased, policy)
+    if _is_left(tally, policy):
+        told = Told(Step.WAITED, counting, 0, tally.count, ends=True)
+        return Settlement(leased, policy.terms(leased), told, Slots.KEEP)
     plan = plan_of(tally, counting, can_edit=can_edit)
     if plan.act in {Act.POST, Act.EDIT}:
         terms = policy.digest_terms(leased, _demands(tally, plan, policy))

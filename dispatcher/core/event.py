@@ -14,6 +14,7 @@ from datetime import datetime
 from enum import StrEnum
 from hashlib import blake2b
 from math import isfinite, isnan
+from sys import float_info
 from typing import Any, Final, NoReturn
 
 from dispatcher.core.units import CATEGORY, Lane, normal_channel, seconds_of
@@ -37,6 +38,7 @@ TRACEPARENT: Final = "traceparent"
 
 _RQ_ID: Final = re.compile(r"[A-Za-z0-9_-]+")
 _UUID: Final = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
+_VISIBLE: Final = re.compile(r"[^\s\x00-\x1f\x7f-\x9f]")
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _THREAD_TS: Final = re.compile(r"[0-9]{1,12}\.[0-9]{1,6}")
 
@@ -229,7 +231,7 @@ def _check(event: Event, given: Collection[str], *, in_python: bool) -> None:
             values[name] = spelt(values[name])
     if not all(map(_is_valid, given, map(values.__getitem__, given))):
         _refuse(event, in_python=in_python)
-    if not event.text.strip() and not event.blocks:
+    if not event.blocks and not _VISIBLE.search(event.text):
         raise InvalidEvent("text is empty, expected some text, or blocks", pointer="/text")
     if event.delay is not None and event.not_before is not None:
         raise InvalidEvent("delay and not_before are both given, expected one of them", pointer="/delay")
@@ -252,8 +254,9 @@ def _spelt_labels(value: Any) -> Any:  # noqa: ANN401 - as above
 
 
 def _spelt_number(value: object) -> object:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
-    return _as_json(value) if is_number else value
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= float_info.max:
+        return value
+    return _as_json(value)
 
 
 def _spelt_span(value: Any) -> Any:  # noqa: ANN401 - as above
@@ -301,7 +304,9 @@ def _refuse_label(labels: object, *, in_python: bool) -> None:
         if isinstance(name, str) and not isinstance(value, str):
             said = in_words(value, in_python=in_python)
             place = f"/labels{_pointer(name)}"
-            raise InvalidEvent(f"the label {in_words(name)} is {said}, expected a string or a number", pointer=place)
+            is_large = isinstance(value, int) and not isinstance(value, bool)
+            expected = "a smaller number" if is_large else "a string or a number"
+            raise InvalidEvent(f"the label {in_words(name)} is {said}, expected {expected}", pointer=place)
 
 
 def _is_text(value: object) -> bool:
@@ -329,7 +334,7 @@ def _is_id(value: object) -> bool:
 
 
 def _is_channel(value: object) -> bool:
-    return value is None or _is_printable(value, MAX_CHANNEL)
+    return value is None or (isinstance(value, str) and value.strip("# ") != "" and _is_printable(value, MAX_CHANNEL))
 
 
 def _is_thread_ts(value: object) -> bool:

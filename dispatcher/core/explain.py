@@ -112,8 +112,8 @@ class Explanation:
     first_seen: float | None = None
     next_at: float | None = None
     before: int | None = None
-    attempts: int = 0
-    replays: int = 0
+    attempts: int | None = None
+    replays: int | None = None
     worker: str | None = None
     code: str | None = None
     detail: str | None = None

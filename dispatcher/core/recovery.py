@@ -35,7 +35,10 @@ _UNITS_US: Final = (("h", 3_600 * US), ("min", 60 * US), ("s", US))
 
 
 class Subject(NamedTuple):
-    """What an event is about, as the scripts know it: its name, and when the event was created or first seen."""
+    """What an event is about, as the scripts know it: its name, and when the event was created.
+
+    An instant after its first sight counts as that: the clock of a producer may be ahead.
+    """
 
     name: str
     instant_us: int
@@ -61,7 +64,8 @@ def subject_of(leased: Leased) -> Subject | None:
     event = leased.event
     if event.dedup_key is None:
         return None
-    created_us = leased.seen_us if event.created_at is None else round(event.created_at * US)
+    seen_us = leased.seen_us
+    created_us = seen_us if event.created_at is None else min(seen_us, round(event.created_at * US))
     return Subject(subject_name(event), created_us)
 
 
@@ -85,7 +89,7 @@ def recovery_of(candidate: Candidate, policy: Policy, *, edits: bool) -> Recover
 
 
 def asks(leased: Leased) -> bool:
-    """Whether it has to be found out what the recovery does: not of one that goes on as a message of its own."""
+    """Whether the store must say what this recovery does. One that is a message of its own already does not ask."""
     is_message = (leased.was_admitted and leased.channel != EDITS) or leased.line is not None
     return not is_message and leased.unconfirmed is None
 

@@ -90,8 +90,8 @@ class Leased(NamedTuple):
     ``seq`` is the number of that sight. ``line`` says that it came out of its category's line: it is the head of it.
 
     ``attempt`` counts posts started, ``unknown`` those whose fate is unknown; ``held`` says that it waited admitted and
-    owns held slots. ``channel`` is where it has waited for, once it has waited. ``takes`` counts the workers that took
-    it up, any of which may have been admitted with it; ``replays`` how often it was a dead letter and came
+    owns held slots. ``channel`` is the one that it waited for; None if it has not waited. ``takes`` counts the workers
+    that took it up, any of which may have been admitted with it; ``replays`` how often it was a dead letter and came
     back; ``deaths`` how many workers died while they held it. ``unconfirmed`` says that it is to be reconciled before
     anything else; ``resent`` counts the posts made again after one that never arrived. ``shadowed`` are the shadow
     limits that would have refused it when it was admitted.

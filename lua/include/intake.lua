@@ -6,7 +6,7 @@
 -- each a line feed, the category, a tab, and JSON [configured, [scope or [scope, ...: the first of these that has room], ...]], a
 -- scope as [number, name, windows as in gate.lua, told as in admit.lua]. They drop, tell nobody, and have no limits by label. Where
 -- one has room, its events are handed out: here nobody is admitted. For repeats of a category a line begins with "#" and the
--- category, and its JSON is [us of the window, configured, text of the limit].
+-- category, and its JSON is [microseconds of the window, configured, text of the limit].
 --
 -- `at` names the keys events, leased, parked, totals, seen, dead_ids, places, tallies, seq, those of include/silences.lua, the four parts of the
 -- decision record, the keys of include/leases.lua; owner, tally_prefix and minute_prefix; and now.
@@ -28,6 +28,7 @@ local intake = module(function(intake)
   local any -- which of the structures that know ids are not empty
   intake.refused = {} -- groups that the pre-check ends, for the books, with what the answer says of them
   local groups = {} -- of each mark that the pre-check looked at, or false
+  local may_be_over = false -- whether an event without a mark was handed out: it may tell of a recovery, which ends repeats
   local scopes, plain, tells = {}, {}, {} -- of the pre-check, by the numbers of scopes: views, from when on they have room, what they tell
   local denials = {} -- of the pre-check, by category
 
@@ -53,7 +54,7 @@ local intake = module(function(intake)
   -- The event was taken before, and it is unknown whether it was admitted. Until it is decided, its owner takes nothing
   -- else.
   function intake.to_decide_again(seq)
-    intake.any_old = true
+    intake.any_old, may_be_over = true, true
     intake.to_decide(seq)
   end
 
@@ -328,7 +329,7 @@ local intake = module(function(intake)
     local wait_us, first = digits(until_us - at.now), string.match(holder, ' (.*)$') or holder
     local group = {
       category = category, configured = named[2], remember = remembered == '1', outcome = 'dropped', number = 0, ids = {}, shown = {},
-      denial = { name, named[1], wait_us },
+      denial = { name, named[1], wait_us }, is_of_repeats = true,
       why = string.format('["dropped","%s","repeat",["%s","%s",%s],{"detail":%s%s}]', category, name, named[3], wait_us,
         cjson.encode(first), since and ',"since_us":' .. digits(since) or ''),
     }
@@ -390,8 +391,9 @@ local intake = module(function(intake)
         group = refusal_of(mark)
         groups[mark] = group
       end
-      if not group or not (all_plain or are_plain({ id })) then
+      if not group or (group.is_of_repeats and may_be_over) or not (all_plain or are_plain({ id })) then
         others[#others + 1] = n
+        may_be_over = may_be_over or not (mark and string.find(mark, '^[^%s#]+ [01]'))
       else
         gone = gone + 1
         jobs[gone] = 'rq:job:' .. id

@@ -41,9 +41,9 @@ local lines = module(function(lines)
     end
   end
 
-  -- Notes its class: priority; before others of that priority who has a slot of a guarantee; and behind others of both who was
-  -- tried in vain: once where posts fail one after another (`has_failed`), PATIENT times where the channel is told to wait. So it
-  -- holds up nobody.
+  -- Notes its class. Within a priority, events with a slot of a guarantee come first. Within each of these groups, events that
+  -- were tried in vain come last, so they hold up nobody: after one failure where posts fail one after another (`has_failed`),
+  -- after PATIENT posts where the channel is told to wait.
   function lines.class(header, event, has_failed)
     local is_guaranteed = event.guarantee and header.seq and plan.zscore(KEYS[event.guarantee], record.slot(header))
     local was_tried = has_failed or (header.posts or 0) >= PATIENT

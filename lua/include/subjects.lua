@@ -1,7 +1,8 @@
 -- What events are about: a HASH for each subject, which is a category and a dedup_key.
 --   e<SEQ>    "INSTANT REMEMBER ID SHOWN" of an event that tells of the failure, and waits or is in flight; at most MOST_LIVE
---   w<SEQ>    "INSTANT ID" of an event that tells of the recovery, and waits until one of these has ended; m<SEQ>: the fields of
---             the newest message from before it, as JSON, once there is one; of an event that edits, of the message that it edits
+--   w<SEQ>    "INSTANT ID" of an event that tells of the recovery, and waits until one of these has ended
+--   m<SEQ>    the message that this recovery is about, as JSON: while it waits the newest one before it, from then on the one
+--             that it edits
 --   by        "SEQ ID" of an event that edits the message, or is one, since it tells of the recovery
 --   freed     SEQ of the last event that let the keys go since it tells of the recovery
 --   over      "INSTANT SEQ" of the last recovery: an event from before it that was not admitted yet is not posted any more
@@ -11,8 +12,8 @@
 --   once      names of scopes of include/slots.lua's kind 'once' that its events have taken, separated by blanks
 -- Lives for the max_age of its category after the last event, and for KEPT_US after a message, of the newest MOST_KEPT messages.
 --
--- INSTANT is when an event was created or, if it does not say so, first seen. Of two of one instant the one with the lower SEQ
--- is the older.
+-- INSTANT is when an event was created, or first seen if it does not say so or says a later instant. Of two of one instant the
+-- one with the lower SEQ is the older.
 --
 -- `at` names the keys events, timers, editable (ZSET subject -> when its message was posted); subject_prefix; and now.
 -- An `about` of a call: [subject, INSTANT: string, REMEMBER: 1 | 0, SHOWN: text and labels for the record, how long it is kept: us].

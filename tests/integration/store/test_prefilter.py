@@ -166,6 +166,21 @@ def test_the_record_of_a_drop_by_the_prefilter_is_that_of_a_drop_by_the_gate(sta
     assert (dropped.scope, dropped.limit) == ("category:errors", "1/30m")
 
 
+def test_a_failure_behind_its_recovery_is_no_repeat_of_the_failure_that_is_over(stage: Stage) -> None:
+    ann = stage.worker("ann")
+    once = f'defaults: {{limits: [], channel: "{UNPACED}", once: {{per: 1h}}}}\n'
+    ann.follow(stage.put_in_force(f"{CHANNELS}global: {{limits: []}}\n{once}"))
+    for id_ in ("f", "f-again"):
+        stage.send(id_, dedup_key="db1")
+        ann.run()
+    stage.send("f-again2", dedup_key="db1")
+    assert gone(ann.take()) == ["f-again2"]
+    stage.send("r", dedup_key="db1", status="resolved")
+    stage.send("g", "g-again", dedup_key="db1")
+    ann.run()
+    assert ann.desk.posts == ["f", "g"]
+
+
 @pytest.mark.parametrize("fits", [False, True])
 def test_at_the_very_microsecond_of_the_room_nothing_is_dropped(stage: Stage, ann: Worker, *, fits: bool) -> None:
     """Also where its worker still names the category."""

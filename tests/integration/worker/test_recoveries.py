@@ -13,7 +13,9 @@ from dispatcher.core.limits import US, Limit
 from dispatcher.core.once import Once, Then
 from dispatcher.core.policy import CategoryRule, OnLimit, OnResolved, WhileWaiting
 from dispatcher.core.posts import Receipt, Rejected, Retryable
+from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.explanations import Explanations
+from dispatcher.store.parked_events import ParkedEvents, ParkedFilter
 from tests.support.quiet_stage import QuietStage
 from tests.support.servers import Database
 from tests.support.stage import UNPACED, Stage, Worker, policy_of
@@ -37,6 +39,7 @@ def stage(redis: Database) -> Stage:
         "once": replace(rule, limits=(), once=Once("dedup_key", HOUR_US)),
         "labels": replace(rule, limits=(), once=Once(("host",), HOUR_US)),
         "counted": replace(rule, limits=(), once=Once("dedup_key", HOUR_US, Then.EDIT)),
+        "slowly": replace(rule, channel="#slow", limits=(), once=Once("dedup_key", HOUR_US, Then.EDIT)),
         "silent": replace(rule, resolved=OnResolved.IGNORE),
         "stubborn": replace(rule, on_limit=OnLimit.DEFER, resolved_while_waiting=WhileWaiting.POST),
     }
@@ -348,6 +351,137 @@ def test_edits_keep_slacks_pace_and_delay_no_post(stage: Stage, ann: Worker) -> 
     stage.clock.now_us += 60 * US
     ann.run()
     assert len(ann.desk.edits) == 60
+
+
+def use_up_the_edits_of_a_minute(stage: Stage, ann: Worker) -> None:
+    keys = [f"k{number}" for number in range(40)]
+    for key in keys:
+        fire(stage, f"f-{key}", category="once", key=key)
+    ann.run()
+    for key in keys:
+        resolve(stage, f"r-{key}", "once", key)
+    ann.run()
+    assert len(ann.desk.edits) == 40
+
+
+def test_an_edit_that_waits_for_its_channel_holds_up_no_other_edit(stage: Stage, ann: Worker) -> None:
+    fire(stage, "f", category="slow")
+    fire(stage, "g", key="db2")
+    ann.run()
+    use_up_the_edits_of_a_minute(stage, ann)
+    resolve(stage, "r", "slow")
+    resolve(stage, "s", key="db2")
+    ann.run()
+    assert stage.line("edits") == ["r", "s"]
+    stage.send("x", category="slow")
+    ann.run()
+    stage.clock.now_us += 60 * US
+    ann.run()
+    assert [message.text.splitlines()[0] for _, _, message in ann.desk.edits[40:]] == [":white_check_mark: ~text of g~"]
+
+
+def test_recoveries_that_waited_for_an_edit_are_all_posted_when_nothing_can_be_edited_any_more(
+    stage: Stage, ann: Worker, bob: Worker
+) -> None:
+    fire(stage, "f")
+    fire(stage, "g", key="db2")
+    ann.run()
+    use_up_the_edits_of_a_minute(stage, ann)
+    resolve(stage, "r")
+    resolve(stage, "s", key="db2")
+    ann.run()
+    ann.give_back()
+    bob.desk.can_update = False
+    stage.clock.now_us += 60 * US
+    bob.run()
+    assert bob.desk.posts == ["r", "s"]
+
+
+def test_the_next_failure_is_posted_though_a_post_of_the_last_one_is_in_flight(stage: Stage, ann: Worker) -> None:
+    fire(stage, "f", category="once")
+    started = ann.go()
+    resolve(stage, "r", "once")
+    ann.run()
+    fire(stage, "g", category="once")
+    ann.run()
+    assert ann.desk.posts == ["g"]
+    ann.deliver(started)
+    ann.run()
+    assert ends(stage) == {"f": "sent ok", "g": "sent ok", "r": "digested resolved"}
+
+
+def test_of_recoveries_with_no_failure_in_between_only_the_oldest_waits(stage: Stage, ann: Worker) -> None:
+    fire(stage, "f", category="once")
+    started = ann.go()
+    resolve(stage, "r", "once")
+    resolve(stage, "r2", "once")
+    ann.run()
+    assert stage.snapshot().parked == 1
+    fire(stage, "g", category="once")
+    resolve(stage, "s", "once")
+    ann.run()
+    assert stage.snapshot().parked == 2
+    ann.deliver(started)
+    ann.run()
+    assert ends(stage) == {"f": "sent ok", "g": "sent ok", "r": "digested resolved", "s": "digested resolved"}
+    assert stage.total("dropped") == 1
+
+
+def test_repeats_of_a_failure_that_is_never_posted_are_forgotten_with_it(stage: Stage, ann: Worker) -> None:
+    stage.send("x", category="slow")
+    ann.run()
+    fire(stage, "f", "g", category="slowly")
+    ann.run()
+    assert stage.snapshot().all_tallies == 1
+    resolve(stage, "r", "slowly")
+    ann.run()
+    assert stage.snapshot().all_tallies == 0
+    assert ends(stage) == {"f": "dropped resolved", "g": "digested repeat", "r": "dropped unposted"}
+
+
+def test_repeats_of_a_failure_that_an_operator_cancels_are_forgotten_at_the_end_of_its_age(
+    stage: Stage, ann: Worker
+) -> None:
+    stage.send("x", category="slow")
+    ann.run()
+    fire(stage, "f", "g", category="slowly")
+    ann.run()
+    parked = ParkedEvents(
+        stage.redis, stage.keys, stage.queue, stage.policy, remember_us=stage.remember_us, clock=stage.clock
+    )
+    parked.cancel([each for each in parked.find(ParkedFilter()) if each.id == "f"], "ed")
+    for _ in range(3):
+        stage.clock.now_us += 24 * HOUR_US
+        ann.run()
+    assert stage.snapshot().all_tallies == 0
+    assert stage.redis.hlen(stage.keys.events) == 0
+
+
+def test_a_dead_letter_that_is_replayed_after_the_recovery_becomes_one_again(stage: Stage, ann: Worker) -> None:
+    ann.desk.reply = lambda _: Rejected("channel_not_found", "")
+    fire(stage, "f", created_at=stage.clock.now_us / US)
+    ann.run()
+    stage.clock.now_us += 60 * US
+    resolve(stage, "r")
+    ann.run()
+    letters = DeadLetters(stage.redis, stage.keys, stage.queue, clock=stage.clock)
+    letters.replay(letters.find(Filter()))
+    ann.run()
+    assert [letter["reason"] for letter in stage.letters()] == ["resolved"]
+
+
+@pytest.mark.parametrize("resolved", [False, True])
+def test_the_clock_of_a_producer_that_is_ahead_changes_no_order(stage: Stage, ann: Worker, *, resolved: bool) -> None:
+    ahead: dict[str, Any] = {"created_at": stage.clock.now_us / US + 20 * 3_600}
+    fire(stage, "f", **({} if resolved else ahead))
+    ann.run()
+    stage.clock.now_us += 2 * US
+    resolve(stage, "r", **(ahead if resolved else {}))
+    ann.run()
+    stage.clock.now_us += 60 * US
+    fire(stage, "g")
+    ann.run()
+    assert ends(stage) == {"f": "sent ok", "r": "digested resolved", "g": "sent ok"}
 
 
 def test_an_edit_waits_for_the_line_of_its_channel_but_not_for_ever(stage: Stage, ann: Worker) -> None:
