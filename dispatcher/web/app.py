@@ -23,7 +23,7 @@ from dispatcher.web.hooks import Hooks
 from dispatcher.web.ingest import Ingest
 from dispatcher.web.metrics import ROUTE, Counted, Metrics
 from dispatcher.web.openapi import description
-from dispatcher.web.operating import Operating
+from dispatcher.web.operating import LARGER_LIMITS, MOST_LIMITS, Operating
 from dispatcher.web.page.routes import Page
 from dispatcher.web.problems import HEADERS, Problem, ProblemResponse, unavailable, unavailable_by
 from dispatcher.web.reading import Reading
@@ -73,8 +73,8 @@ class App:
             _at("/v1/hooks/{name}", POST=self.guard.opens_by_secret(bounded(counted(self.hooks.post)))),
             _at("/v1/status", GET=self._reads(reading.status)),
             _at("/v1/limits", GET=self._reads(reading.limits)),
-            _at("/v1/limits/check", POST=self._reads(operating.check_limits)),
-            _at("/v1/limits/apply", POST=self._operates(operating.apply_limits)),
+            _at("/v1/limits/check", POST=self.guard.opens(Scope.READ)(_of_limits(operating.check_limits))),
+            _at("/v1/limits/apply", POST=self.guard.opens(Scope.OPERATE)(_of_limits(operating.apply_limits))),
             _at("/v1/parked", GET=self._reads(reading.parked)),
             _at("/v1/parked/cancel", POST=self._operates(operating.cancel)),
             _at("/v1/dead", GET=self._reads(reading.dead)),
@@ -97,7 +97,7 @@ class App:
             _at("/metrics", GET=self.guard.opens(Scope.METRICS)(bounded(self.metrics.get))),
             _at("/-/healthy", GET=bounded(_healthy)),
             _at("/-/ready", GET=bounded(self._ready)),
-            _at("/openapi.json", GET=bounded(_described)),
+            _at("/openapi.json", GET=bounded(self._described)),
             *self.page.routes(),
         ]
         return Starlette(
@@ -132,6 +132,10 @@ class App:
             raise unavailable(reason)
         return JSONResponse({"status": "ready"})
 
+    async def _described(self, request: Request, _body: bytes) -> Response:
+        self.guard.check_origin(request)
+        return JSONResponse(description())
+
     async def _failed(self, _request: Request, error: Exception) -> Response:
         self.log.failed(error)
         detail = "a defect of the dispatcher; its log tells more"
@@ -150,12 +154,12 @@ def _at(path: str, **by_method: Endpoint) -> Route:
     return Route(path, endpoint, methods=list(by_method))
 
 
+def _of_limits(handler: Handler) -> Endpoint:
+    return bounded(handler, MOST_LIMITS, LARGER_LIMITS)
+
+
 async def _healthy(_request: Request, _body: bytes) -> Response:
     return JSONResponse({"status": "alive"})
-
-
-async def _described(_request: Request, _body: bytes) -> Response:
-    return JSONResponse(description())
 
 
 async def _told(_request: Request, problem: Exception) -> Response:

@@ -99,16 +99,16 @@ class Asked:
         found = self.text(name)
         return () if found is None else tuple(found.casefold().split())
 
-    def count(self, name: str, most: int, usual: int) -> int:
-        """A field that is a whole number from 1 on."""
+    def count(self, name: str, most: int, usual: int, least: int = 1) -> int:
+        """A field that is a whole number from ``least`` to ``most``."""
 
         def read(value: object) -> int:
             number = int(value) if isinstance(value, str) and value.isdecimal() else value
-            if type(number) is not int or not 1 <= number <= most:
+            if type(number) is not int or not least <= number <= most:
                 raise ValueError
             return number
 
-        found = self.take(name, read, f"a whole number from 1 to {most}")
+        found = self.take(name, read, f"a whole number from {least} to {most}")
         return usual if found is None else found
 
     def flag(self, name: str) -> bool:

@@ -37,13 +37,16 @@ Handler: TypeAlias = Callable[[Request, bytes], Awaitable[Response]]
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
-def bounded(handler: Handler, most: int = MOST_BODY) -> Endpoint:
-    """The handler behind the bounds of one request; it gets the whole body, and in ``asked_at`` when that had come."""
+def bounded(handler: Handler, most: int = MOST_BODY, remedy: str = "") -> Endpoint:
+    """The handler behind the bounds of one request; it gets the whole body, and in ``asked_at`` when that had come.
+
+    A body of over ``most`` bytes is answered with 413, whose detail ends with ``remedy``.
+    """
 
     async def endpoint(request: Request) -> Response:
         _check_head(request)
         with Held() as held:
-            body = await _read(request, most, held)
+            body = await _read(request, most, remedy, held)
             request.state.asked_at = asyncio.get_running_loop().time()
             try:
                 async with asyncio.timeout(ANSWER_S):
@@ -88,9 +91,9 @@ def _check_head(request: Request) -> None:
         raise Problem(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"the head of the request is over {MOST_HEAD} bytes")
 
 
-async def _read(request: Request, most: int, held: Held) -> bytes:
+async def _read(request: Request, most: int, remedy: str, held: Held) -> bytes:
     """The body; raises ``Problem`` for one that is too large or too slow."""
-    too_large = Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is over {most} bytes")
+    too_large = Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is over {most} bytes{remedy}")
     stated = request.headers.get("content-length", "")
     if stated.isdecimal() and int(stated) > most:
         raise too_large

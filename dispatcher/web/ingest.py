@@ -33,7 +33,11 @@ MOST_ERRORS: Final = 100
 
 _MOST_KEY: Final = 255
 _TRACE: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
-_LINES: Final = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl", "application/json-seq"})
+_LINES: Final = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl"})
+_SEQUENCE: Final = "application/json-seq"
+_BEGIN: Final = b"\x1e"
+"""Stands before each value of a sequence (RFC 7464); a value may go on over several lines."""
+
 _JSON: Final = frozenset({"", "application/json", "text/json", "text/plain", "application/octet-stream"})
 _HEADERS: Final = {
     "x-id": "id",
@@ -175,7 +179,9 @@ def payloads_in(request: Request, body: bytes) -> Iterable[object]:
     if cloudevents.MARK in request.headers:
         return [_binary_payload(request, body)]
     if kind in _LINES:
-        return _lines(body)
+        return _values(body.split(b"\n"))
+    if kind == _SEQUENCE:
+        return _values(body.split(_BEGIN if _BEGIN in body else b"\n"))
     if kind not in _JSON and not kind.endswith("+json"):
         raise _unsupported(request, "application/json, application/x-ndjson or a CloudEvent")
     value = _value(body)
@@ -218,15 +224,15 @@ def _bounded(value: list[object]) -> list[object]:
     return value
 
 
-def _lines(body: bytes) -> Iterator[object]:
-    """The value of each line that is not blank; raises ``Problem`` for too many, and for the first that is not JSON."""
-    lines = [line for line in body.split(b"\n") if line.strip()]
-    if len(lines) > MOST_LINES:
-        detail = f"the body holds {len(lines)} lines, expected at most {MOST_LINES}"
+def _values(parts: Iterable[bytes]) -> Iterator[object]:
+    """The value of each part that is not blank; raises ``Problem`` for too many, and for the first that is not JSON."""
+    texts = [part for part in parts if part.strip()]
+    if len(texts) > MOST_LINES:
+        detail = f"the body holds {len(texts)} events, expected at most {MOST_LINES}"
         raise Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
-    for index, line in enumerate(lines):
+    for index, text in enumerate(texts):
         try:
-            yield read_json(line)
+            yield read_json(text)
         except InvalidEvent as error:
             raise _not_json([{"index": index, "pointer": "", "detail": str(error)}]) from error
 

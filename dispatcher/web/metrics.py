@@ -13,6 +13,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder, generate_latest
+from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -23,7 +24,7 @@ from dispatcher.errors import ConfigError
 from dispatcher.web.auth import caller_of
 from dispatcher.web.bounds import Handler
 from dispatcher.web.exposition import PREFIX, families
-from dispatcher.web.problems import Problem
+from dispatcher.web.problems import AWAY_RETRY_S, Problem
 from dispatcher.web.threads import Threads
 
 KEPT_S: Final = 1.0
@@ -126,18 +127,27 @@ class Metrics:
 
         503 where Redis is away or refuses, with what is known of this process.
         """
-        encode, kind = choose_encoder(request.headers.get("accept", ""))
+        encode, kind = _encoder(request.headers.get("accept", ""))
         begun = time.monotonic()
         found: list[Metric] = []
-        status = HTTPStatus.OK
+        status, headers = HTTPStatus.OK, {}
         try:
             found = await self._threads.run(self._look.families)
         except (Problem, ConfigError):
-            status = HTTPStatus.SERVICE_UNAVAILABLE
+            status, headers = HTTPStatus.SERVICE_UNAVAILABLE, {"Retry-After": str(AWAY_RETRY_S)}
         took = GaugeMetricFamily(f"{PREFIX}scrape_seconds", "How long this scrape took.", time.monotonic() - begun)
         is_up = int(status == HTTPStatus.OK)
         up = GaugeMetricFamily(f"{PREFIX}redis_up", "Whether Redis answered this scrape.", is_up)
-        return Response(encode(_Found([*found, *self.traffic.families(), took, up])), status, media_type=kind)
+        content = encode(_Found([*found, *self.traffic.families(), took, up]))
+        return Response(content, status, headers, media_type=kind)
+
+
+def _encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
+    """The format that a client asks for, and its content type; Prometheus' text where the header cannot be read."""
+    try:
+        return choose_encoder(accept)
+    except (TypeError, ValueError):  # a version that is no number
+        return choose_encoder("")
 
 
 class _Found(CollectorRegistry):

@@ -27,6 +27,7 @@ from dispatcher.errors import ConfigError
 from dispatcher.logs.event_log import EventLog
 from dispatcher.settings.describe import sentences
 from dispatcher.settings.limits_file import read_limits
+from dispatcher.settings.limits_text import MAX_BYTES
 from dispatcher.store.audit import Action
 from dispatcher.store.dead_letters import DeadLetter, Replayed
 from dispatcher.store.parked_events import PAGE, Cancelled, ParkedEvent, ParkedEvents
@@ -40,6 +41,12 @@ from dispatcher.web.searching import WORK_S, first
 from dispatcher.web.threads import Threads
 
 MOST_IDS: Final = 500
+MOST_LIMITS: Final = 64 * 1024
+"""Bytes of limits in one request: a fast machine reads so many in one or two seconds."""
+
+LARGER_LIMITS: Final = f"; the command 'dispatcher limits apply' takes files of up to {MAX_BYTES} bytes"
+"""What the answer to larger limits says."""
+
 _MOST: Final = 1_000_000
 _BODY: Final = "body"
 
@@ -214,22 +221,26 @@ class Operating:
 
     async def check_limits(self, _request: Request, body: bytes) -> Response:
         """``POST /v1/limits/check``: every rule of a limits file as a sentence, or its faults."""
-        limits = await self._threads.run(lambda: _limits(body))
-        return JSONResponse({"rules": sentences(limits.policy), "warnings": list(limits.warnings)})
+
+        def read() -> dict[str, Any]:
+            limits = _limits(body)
+            return {"rules": sentences(limits.policy), "warnings": list(limits.warnings)}
+
+        return JSONResponse(await self._threads.read(read))
 
     async def apply_limits(self, request: Request, body: bytes) -> Response:
         """``POST /v1/limits/apply``: put a limits file in force, with ``if_version`` only in place of that version."""
         asked = Asked.in_query(request)
         if_version = asked.count("if_version", _MOST, 0) or None
         asked.done()
+        who, versions = caller_of(request).name, self._desk.versions
+        try:
+            content = (await self._threads.read(lambda: _limits(body))).content
+        except Problem:
+            await self._work(versions.note_refused)
+            raise
 
         def work() -> dict[str, Any]:
-            who, versions = caller_of(request).name, self._desk.versions
-            try:
-                content = _limits(body).content
-            except Problem:
-                versions.note_refused()
-                raise
             was = versions.in_force()
             done = versions.publish(
                 content.text,

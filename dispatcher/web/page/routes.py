@@ -43,7 +43,7 @@ SHOWN: Final = 50
 MOST_ID: Final = 400
 MOST_MATCHERS: Final = 1_000
 LIVE: Final = "x-live"
-"""The header of a request for the part that changes alone."""
+"""A request with this header asks only for the part of the page that changes."""
 
 _ASSETS: Final = {"style.css": "text/css", "page.js": "text/javascript", "favicon.svg": "image/svg+xml"}
 _HTML_HEADERS: Final = {
@@ -53,7 +53,7 @@ _HTML_HEADERS: Final = {
     "Vary": "X-Live",
 }
 _CHALLENGE: Final = 'Basic realm="dispatcher", charset="UTF-8"'
-"""A browser asks a person for a token at this one alone."""
+"""Only at this challenge does a browser ask a person for a token."""
 
 _FILTERS: Final = ("category", "reason", "code", "since", "before", "text")
 
@@ -105,8 +105,8 @@ class Page:
             self._at("/silences/add", self._add_silence, "POST", Scope.OPERATE),
             self._at("/silences/expire", self._expire_silence, "POST", Scope.OPERATE),
             self._at("/dead/{id:path}", self._shows("letter", self._letter, of="dead")),
-            *(Route(f"/page/{name}", _asset(name, kind)) for name, kind in _ASSETS.items()),
-            Route("/favicon.ico", _asset("favicon.svg", _ASSETS["favicon.svg"])),
+            *(Route(f"/page/{name}", self._asset(name)) for name in _ASSETS),
+            Route("/favicon.ico", self._asset("favicon.svg")),
         ]
 
     def _at(
@@ -165,6 +165,18 @@ class Page:
             return await self._answers("confirm", lambda: shown, of="dead")
 
         return answer
+
+    def _asset(self, name: str) -> Callable[[Request], Awaitable[Response]]:
+        """A file that pages name; it needs no token."""
+        content, kind = asset(name), _ASSETS[name]
+
+        async def endpoint(request: Request) -> Response:
+            request.scope[ROUTE] = "/page"
+            self._guard.check_origin(request)
+            kept = "public, max-age=31536000, immutable" if "v" in request.query_params else "no-cache"
+            return Response(content, media_type=kind, headers={**HEADERS, "Cache-Control": kept})
+
+        return endpoint
 
     async def _answers(
         self, name: str, shown: Callable[[], Facts], of: str, status: HTTPStatus = HTTPStatus.OK
@@ -294,7 +306,7 @@ class Page:
     def _dead(self, request: Request) -> Facts:
         asked = Asked.in_search(request)
         wanted = dead_filter(asked)
-        done = {act.done: asked.count(act.done, 10**9, 0) for act in self._acts if asked.has(act.done)}
+        done = {act.done: asked.count(act.done, 10**9, 0, least=0) for act in self._acts if asked.has(act.done)}
         is_more = asked.flag("more")
         asked.done()
         letters = self._desk.dead_letters
@@ -382,14 +394,3 @@ def _told(problem: Problem) -> Response:
     if problem.status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = _CHALLENGE
     return HTMLResponse(whole(live, facts), problem.status, headers)
-
-
-def _asset(name: str, kind: str) -> Callable[[Request], Awaitable[Response]]:
-    content = asset(name)
-
-    async def endpoint(request: Request) -> Response:
-        request.scope[ROUTE] = "/page"
-        kept = "public, max-age=31536000, immutable" if "v" in request.query_params else "no-cache"
-        return Response(content, media_type=kind, headers={**HEADERS, "Cache-Control": kept})
-
-    return endpoint

@@ -18,6 +18,8 @@ from tests.support.servers import RedisServer
 from tests.support.serving import TOKENS, Serving
 
 EVENT = {"category": "errors", "text": "disk full"}
+OPEN = ("/openapi.json", "/page/page.js", "/favicon.ico")
+"""What needs no token."""
 
 
 @pytest.fixture(scope="module")
@@ -71,10 +73,11 @@ def test_events_are_counted_under_the_name_of_the_token(guarded: Serving) -> Non
         assert Scrape.of(prom.get("/metrics").text).by("http_events_total", "source")["shop"] == before + 2
 
 
-def test_without_a_token_only_health_is_told(guarded: Serving) -> None:
+def test_without_a_token_only_health_and_what_is_the_same_everywhere_are_told(guarded: Serving) -> None:
     assert status(guarded) == 401
     with guarded.client() as client:
         assert client.get("/-/healthy").json() == {"status": "alive"}
+        assert [client.get(path, headers={"Host": "evil.example"}).status_code for path in OPEN] == [200] * len(OPEN)
 
 
 def test_two_tokens_have_idempotency_keys_of_their_own(guarded: Serving, tokens: Path) -> None:
@@ -102,6 +105,8 @@ def test_without_tokens_only_loopbacks_own_names_are_answered(serving: Serving, 
     assert status(serving, Host=host) == expected
     with serving.client() as client:
         assert client.get("/-/healthy", headers={"Host": host}).status_code == 200
+        found = [client.get(path, headers={"Host": host}).status_code for path in OPEN]
+    assert found == [200 if expected == 202 else 403] * len(OPEN)
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,16 @@ def test_json_lines_may_be_more_than_one_call_takes(serving: Serving, redis: Dat
     assert queued(redis) == [f"e{n}" for n in range(800)]
 
 
+def test_each_value_of_a_sequence_begins_with_a_mark_and_may_have_several_lines(
+    serving: Serving, redis: Database
+) -> None:
+    body = b"".join(b"\x1e" + json.dumps(event, indent=2).encode() + b"\n" for event in events(3))
+    answer = serving.post("/v1/events", body, Content_Type="application/json-seq")
+    assert (answer.status_code, queued(redis)) == (202, ["e0", "e1", "e2"])
+    answer = serving.post("/v1/events", b"\x1e" + lines(1), Content_Type="application/x-ndjson")
+    assert answer.status_code == 400, "no mark begins a JSON line"
+
+
 def test_the_text_route_takes_the_body_as_it_is_and_fields_from_headers(serving: Serving, redis: Database) -> None:
     headers = [
         ("X-Id", "t1"),
@@ -159,7 +169,7 @@ def test_an_array_of_more_than_500_events_or_lines_of_more_than_10000_are_413(se
     assert serving.post("/v1/events", events(500)).status_code == 202
     assert serving.post("/v1/events", events(501)).status_code == 413
     answer = serving.post("/v1/events", lines(10_001), Content_Type="application/x-ndjson")
-    assert (answer.status_code, answer.json()["detail"]) == (413, "the body holds 10001 lines, expected at most 10000")
+    assert (answer.status_code, answer.json()["detail"]) == (413, "the body holds 10001 events, expected at most 10000")
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,14 @@ def test_serve_tells_the_same_and_what_it_counts_itself(scraped: Scrape, serving
     assert families["dispatcher_events"].type == "counter"
 
 
+@pytest.mark.parametrize("version", ["abc", "1.x"])
+def test_a_client_whose_wish_cannot_be_read_gets_the_text_format(serving: Serving, version: str) -> None:
+    with serving.client() as client:
+        answer = client.get("/metrics", headers={"Accept": f"application/openmetrics-text;version={version}"})
+    assert (answer.status_code, answer.headers["content-type"][:19]) == (200, "text/plain; version")
+    assert Scrape.of(answer.text).faults() == []
+
+
 def test_only_a_token_with_the_scope_reads_metrics(env: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "tokens").write_text("prom metrics secret-of-prom\neve read secret-of-eve\n", encoding="utf-8")
     with Serving(env["DISPATCHER_REDIS_URL"], tmp_path, "--tokens", "tokens") as serving:

@@ -268,6 +268,20 @@ def test_one_dead_letter_or_those_of_a_filter_are_removed(browser: httpx.Client,
     assert browser.post("/dead/purge", data={}).status_code == 422
 
 
+@pytest.mark.parametrize(
+    ("act", "said"),
+    [
+        ("replay", "0 replayed: they are no longer there, or cannot be replayed."),
+        ("purge", "0 purged: they are no longer there."),
+    ],
+)
+def test_where_nothing_was_done_the_list_says_so(browser: httpx.Client, redis: Database, act: str, said: str) -> None:
+    bury(redis, numbered(1))
+    done = browser.post(f"/dead/{act}", data={"ids": "gone", "confirmed": "true"})
+    assert said in seen(browser, done.headers["location"]).text
+    assert "0 replayed. There are more: the same again goes on." in seen(browser, "/dead?replayed=0&more=true").text
+
+
 def test_without_the_scope_nothing_is_offered_and_nothing_done(desk: Serving, redis: Database) -> None:
     bury(redis, numbered(2))
     with desk.client() as eve:
