@@ -4,39 +4,52 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from functools import partial
 from typing import Final
 
 from dispatcher.app.documents.instants import clock, local, span
-from dispatcher.cli.drawing import Fitting, OneLine, Table
+from dispatcher.cli.drawing import Fitting, Group, OneLine, Part, Table, Text, cut, joined
 from dispatcher.core.explain import Decision
 from dispatcher.core.limits import US
 from dispatcher.core.rendering import one_line
 
 _STYLES: Final = {"sent": "green", "dropped": "yellow", "digested": "cyan", "dead": "red", "duplicate": "dim"}
 _READABLE: Final = 20
-_WHOLE_ID: Final = 1_000
 
 
 def listing(decisions: Sequence[Decision]) -> Fitting:
-    """Each in one line; where there is little room, an id is cut to a beginning that ``explain`` takes."""
-    return Fitting(*(partial(_table, decisions, most) for most in (_WHOLE_ID, _WHOLE_ID, 16, 9)))
+    """Each in one line, or in a few below each other where there is little room; time and id are always whole.
+
+    In a line the text gives way, down to its beginning.
+    """
+    return Fitting(lambda: _in_lines(decisions), lambda: _in_lines(decisions), lambda: _in_blocks(decisions))
 
 
-def _table(decisions: Sequence[Decision], most: int) -> Table:
+def _in_lines(decisions: Sequence[Decision]) -> Table:
     table = Table()
     for heading in ("Ended", "Id", "Category", "Outcome"):
         table.add_column(OneLine(heading), breaks=False)
     table.add_column("Text")
     for each in decisions:
-        id_ = one_line(each.id)
         table.add_row(
             OneLine(_when(each.at_us)),
-            OneLine(id_ if len(id_) <= most else f"{id_[: most - 1]}…"),
+            OneLine(one_line(each.id)),
             OneLine(one_line(each.category or "")),
             OneLine(_outcome(each), _STYLES.get(each.outcome, "")),
             OneLine(one_line(each.text or ""), shortest=_READABLE),
         )
+    return table
+
+
+def _in_blocks(decisions: Sequence[Decision]) -> Table:
+    table = Table()
+    table.add_column("Ended", breaks=False)
+    table.add_column("Id, category, outcome, text", folds=True)
+    for each in decisions:
+        facts = [Text(one_line(each.category))] if each.category else []
+        facts.append(Text(_outcome(each), _STYLES.get(each.outcome, "")))
+        parts: list[Part | str] = [Text(one_line(each.id), "bold"), joined("  ", facts)]
+        parts += [cut(one_line(each.text))] if each.text else []
+        table.add_row(_when(each.at_us), Group(*parts))
     return table
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import click
 
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
+from dispatcher.cli.options import as_json
 from dispatcher.cli.terminal import Terminal, visible
 
 
 @click.command()
 @click.option("--ready", is_flag=True, help="Ask whether events can be taken and posted, from wherever this runs.")
+@as_json
 @click.pass_obj
-def health(terminal: Terminal, *, ready: bool) -> int:
+def health(terminal: Terminal, *, ready: bool, as_json: bool) -> int:
     """Say in one sentence whether a worker of this host lives; exit with 0 or 1.
 
     It lives while it has a lease, which ends if the worker hangs or does not reach the server.
@@ -23,14 +25,16 @@ def health(terminal: Terminal, *, ready: bool) -> int:
     from dispatcher.errors import ConfigError, DispatcherError
     from dispatcher.settings.plain import load_server_settings
 
-    yes, no = ("ready", "not ready") if ready else ("healthy", "unhealthy")
     try:
         settings = load_server_settings()
         terminal.hide(settings.secrets())
-        said = (answers.ready if ready else answers.alive)(settings)
+        holds, reason = True, (answers.ready if ready else answers.alive)(settings)
     except DispatcherError as error:
         why = "; ".join(error.problems) if isinstance(error, ConfigError) else str(error)
-        terminal.print(visible(terminal.without_secrets(f"{no}: {why}")))
-        return DOES_NOT_HOLD
-    terminal.print(visible(f"{yes}: {said}"))
-    return DONE
+        holds, reason = False, terminal.without_secrets(why)
+    yes, no = ("ready", "not ready") if ready else ("healthy", "unhealthy")
+    if as_json:
+        terminal.print_json({yes: holds, "reason": reason})
+    else:
+        terminal.print(visible(f"{yes if holds else no}: {reason}"))
+    return DONE if holds else DOES_NOT_HOLD

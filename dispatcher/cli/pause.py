@@ -36,8 +36,10 @@ def pause(terminal: Terminal, category: str | None, *, why: str | None, as_json:
         audited(settings, server, "pause", about=category or EVERYTHING, why=why or "")
     if as_json:
         terminal.print_json({"category": category, "paused": True, "was_paused": not is_new})
+    elif is_new:
+        terminal.print(f"{category or 'posting'} is paused")
     else:
-        terminal.print(f"{category or 'posting'} {'is' if is_new else 'was already'} paused")
+        terminal.tell(f"{category or 'posting'} was already paused{_unchanged(category) if why else ''}")
     return DONE
 
 
@@ -62,6 +64,15 @@ def resume(terminal: Terminal, category: str | None, *, as_json: bool) -> int:
     else:
         terminal.fail(f"{category or 'posting'} is not paused")
     return DONE if was_paused else DOES_NOT_HOLD
+
+
+def _unchanged(category: str | None) -> str:
+    """What became of the reason for a pause that there was already: it was not recorded."""
+    about = f" {category}" if category else ""
+    return (
+        "; --why did not change its reason: "
+        f"to change it, run 'dispatcher resume{about}', then 'dispatcher pause{about}' with --why"
+    )
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from dispatcher.errors import InvalidEvent
 from dispatcher.jsonio import decode, decode_answer
 from dispatcher.server.connection import Client, JsonScript
 from dispatcher.server.keys import Keys
-from dispatcher.store.dead_letters import read_letter
+from dispatcher.store.dead_letters import DeadLetter, read_letter
 from dispatcher.store.decisions import latest, read_row
 from dispatcher.store.forecast import SCRIPT, Forecast, Waiter
 from dispatcher.store.id_search import NAMED, ids_beginning_with
@@ -248,7 +248,9 @@ class _Telling:
         if job and (remembered is None or job.get("replayed")):
             return self._queued(job)
         if "letter" in self._facts:
-            return self._settled(self._buried(), kept=True)
+            letter = self._buried()
+            ended = self._settled(letter.decision(), kept=True)
+            return replace(ended, attempts=letter.attempts, replays=letter.replays)
         decision = latest([read_row(self._found.id, row) for row in self._facts.get("decisions", ())])
         if decision is not None:
             return self._settled(decision, kept=False)
@@ -290,7 +292,7 @@ class _Telling:
         reason, code = why
         next_us = int(self._facts.get("timer") or self._findings.now_us)
         words = ": ".join(filter(None, (reason, code)))
-        sentence = explain.on_timer(words, base.attempts, MAX_ATTEMPTS, self._at(next_us))
+        sentence = explain.on_timer(words, base.attempts or 0, MAX_ATTEMPTS, self._at(next_us))
         if is_buffered and words.startswith("limit:"):
             sentence = explain.alone(words, self._at(next_us))
         pause = self._findings.pause
@@ -395,10 +397,10 @@ class _Telling:
         instant = self._found.next_us
         return None if instant is None else max(instant, self._findings.now_us)
 
-    def _buried(self) -> Decision:
+    def _buried(self) -> DeadLetter:
         pairs = iter(self._facts["letter"])
         fields = {name.encode(): value.encode() for name, value in zip(pairs, pairs, strict=True)}
-        return read_letter(b"", fields).decision()
+        return read_letter(b"", fields)
 
     def _settled(self, decision: Decision, *, kept: bool) -> Explanation:
         return replace(

@@ -61,12 +61,13 @@ def send_line_by_line(terminal: Terminal, *, as_json: bool) -> int:
             raise Ended(
                 UNREACHABLE, f"{error}: {tally}; of the lines after {tally.last} it is unknown whether some arrived"
             ) from error
+        finally:
+            if as_json:
+                terminal.print_json(tally.as_json())
     if tally == _Tally(last=tally.last):
         terminal.say("nothing read from standard input; expected an event on each line")
     elif is_watched and not as_json:
         terminal.say(str(tally))
-    if as_json:
-        terminal.print_json(tally.as_json())
     return DOES_NOT_HOLD if tally.invalid else DONE
 
 

@@ -56,8 +56,10 @@ def _totals(runs: Sequence[Simulated]) -> Table:
     for outcome, style in (("digested", "yellow"), ("dropped", "yellow"), ("dead", "red")):
         if any(getattr(each, outcome) for each in totals):
             row(outcome, [getattr(each, outcome) for each in totals], style)
-            for why in _reasons(runs, outcome):
+            reasons = _reasons(runs, outcome)
+            for why in reasons[:_REASONS]:
                 row(f"  {why}", [run.course.reasons[outcome, why] for run in runs])
+            _say_more(table, len(reasons) - _REASONS, indent="  ")
     for outcome in ("duplicate", "waiting"):
         if any(getattr(each, outcome) for each in totals):
             row(outcome, [getattr(each, outcome) for each in totals])
@@ -77,9 +79,9 @@ def _longest(course: Course) -> float:
 
 
 def _reasons(runs: Sequence[Simulated], outcome: str) -> list[str]:
-    """What suppressed the most."""
+    """By what it was suppressed, what suppressed the most first."""
     counts = {why: run.course.reasons[of, why] for run in runs for of, why in run.course.reasons if of == outcome}
-    return sorted(counts, key=lambda why: -counts[why])[:_REASONS]
+    return sorted(counts, key=lambda why: -counts[why])
 
 
 def _categories(runs: Sequence[Simulated], *, has_bars: bool = True) -> Table:
@@ -155,9 +157,9 @@ def _channels(run: Simulated) -> Table:
     return table
 
 
-def _say_more(table: Table, number: int) -> None:
+def _say_more(table: Table, number: int, *, indent: str = "") -> None:
     if number > 0:
-        table.add_row(Text(f"and {number:,} more", "dim"))
+        table.add_row(Text(f"{indent}and {number:,} more", "dim"))
 
 
 def _sentences(run: Simulated) -> Iterator[str]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from datetime import UTC, datetime
+from typing import Final
 
 import pytest
 
@@ -15,6 +17,9 @@ from tests.support.in_process import InProcess
 from tests.support.processes import until
 from tests.support.servers import Database
 from tests.support.stage import UNPACED, Stage, policy_of
+
+LONG: Final = "payments.failed.by-provider-with-a-long-name"
+GENERATED: Final = "0b7f9a52-6d0e-4a5c-9f0e-3f1d2c4b5a69"
 
 
 @pytest.fixture
@@ -88,6 +93,21 @@ def test_a_terminal_shows_a_table_with_shortened_texts(inside: InProcess) -> Non
         ["b", "errors", "dropped", "limit:category", "Disk", "full", "on", "db2"],
         ["a", "errors", "sent", "disk", "full", "on", "db1"],
     ]
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_where_there_is_little_room_time_and_id_are_whole_and_the_rest_stands_below(
+    stage: Stage, inside: InProcess, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    stage.intake.enqueue([(GENERATED, Event(LONG, "card refused " * 6, channel=UNPACED))])
+    stage.worker("bob").run()
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = inside("events").out.splitlines()
+    assert max(map(len, lines)) <= width
+    assert re.fullmatch(rf"[\d-]+ [\d:]+  {GENERATED}", lines[2])
+    told = " ".join(" ".join(lines[3:]).split())
+    assert told.replace(" ", "").startswith(f"{LONG}sentcardrefused")
+    assert " b errors dropped limit:category Disk full on db2 " in told
 
 
 def test_follow_prints_each_event_as_it_ends_until_it_is_interrupted(stage: Stage, redis_url: str) -> None:

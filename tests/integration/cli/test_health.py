@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import socket
@@ -51,11 +52,11 @@ def test_a_lease_of_nobody_on_this_host_makes_it_not_healthy(redis: Redis, redis
     assert answer.out.startswith(f"unhealthy: no worker of host {HOST} has a lease in namespace dispatcher on ")
 
 
-@pytest.mark.parametrize("question", [("health",), ("health", "--ready")], ids=" ".join)
+@pytest.mark.parametrize("question", [("health",), ("health", "--ready"), ("health", "--json")], ids=" ".join)
 def test_without_a_server_the_answer_is_no_and_shows_no_password(question: tuple[str, ...]) -> None:
     answer = run(*question, DISPATCHER_REDIS_URL="redis://:geheim-7@127.0.0.1:1/0")
     assert answer.code == 1
-    assert "healthy: " in answer.out or "not ready: " in answer.out
+    assert answer.out.startswith(("unhealthy: ", "not ready: ", '{"healthy": false, "reason": "'))
     assert "redis://:***@127.0.0.1:1/0 cannot be reached" in answer.out
     assert "geheim" not in answer.err + answer.out
 
@@ -97,6 +98,24 @@ def test_it_is_not_ready_before_an_operator_has_acted(
     answer = run("health", "--ready", DISPATCHER_REDIS_URL=redis_url, **limits)
     assert (answer.code, answer.err) == (1, "")
     assert answer.out.startswith(f"not ready: {said}")
+
+
+def test_as_json_the_answer_and_its_reason_are_one_object(redis: Redis, redis_url: str) -> None:
+    def told(*question: str) -> tuple[int, dict[str, object], str]:
+        answer = run("health", *question, "--json", DISPATCHER_REDIS_URL=redis_url)
+        return answer.code, json.loads(answer.out), answer.err
+
+    def said(*question: str) -> str:
+        return run("health", *question, DISPATCHER_REDIS_URL=redis_url).out.partition(": ")[2].rstrip("\n")
+
+    assert told() == (1, {"healthy": False, "reason": said()}, "")
+    redis.zadd(KEYS.leases, {f"{HOST}.1.0a1b2c": time.time() * US + 3_600 * US})
+    code, answer, _ = told()
+    assert (code, answer["healthy"]) == (0, True)
+    assert str(answer["reason"]).startswith(f"a worker of host {HOST} has a lease for another ")
+    assert told("--ready") == (0, {"ready": True, "reason": said("--ready")}, "")
+    pause_posting(redis)
+    assert told("--ready") == (1, {"ready": False, "reason": said("--ready")}, "")
 
 
 def test_it_is_not_ready_while_the_server_takes_no_writes() -> None:

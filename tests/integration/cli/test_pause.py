@@ -62,6 +62,20 @@ def test_posting_is_paused_and_goes_on(redis: Database, inside: InProcess) -> No
     assert (again.code, again.out, "posting is not paused" in again.err) == (1, "", True)
 
 
+def test_a_second_pause_says_that_its_reason_changed_nothing(inside: InProcess) -> None:
+    for about, what in (((), "posting"), (("errors",), "errors")):
+        inside("pause", *about)
+        command = " ".join(("dispatcher pause", *about))
+        assert inside("pause", *about, "--why", "lunch").out == (
+            f"{what} was already paused; --why did not change its reason: "
+            f"to change it, run '{command.replace('pause', 'resume')}', then '{command}' with --why\n"
+        )
+        assert inside("pause", *about).out == f"{what} was already paused\n"
+    status = inside.json("status")
+    assert "lunch" not in status["paused"]["detail"]
+    assert status["paused_categories"][0]["why"] == ""
+
+
 def test_a_category_is_paused_by_itself(inside: InProcess) -> None:
     assert inside.json("pause", "errors") == {"category": "errors", "paused": True, "was_paused": False}
     status = inside.json("status")

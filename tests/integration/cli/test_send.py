@@ -16,7 +16,7 @@ from dispatcher.core.limits import Lane
 from dispatcher.settings.redaction import shown_url
 from dispatcher.store.rq_keys import QueueKeys
 from tests.support.commands import Streams, ended, run, run_on, started, terminal
-from tests.support.processes import PATIENCE_S
+from tests.support.processes import PATIENCE_S, until
 from tests.support.servers import Database, RedisServer
 
 QUEUE = QueueKeys("notifications")
@@ -258,6 +258,45 @@ def test_a_full_queue_says_where_it_stopped(redis: Database, redis_url: str) -> 
     )
     assert redis.llen(NORMAL) == 5
     assert run("send", "errors", "x", DISPATCHER_REDIS_URL=redis_url, DISPATCHER_MAX_WAITING="5").code == 75
+
+
+def test_a_full_queue_leaves_the_counts_as_json(redis_url: str) -> None:
+    stdin = lines({"bad": 1}, *[{"category": "errors", "text": "x", "id": f"e{n}"} for n in range(9)])
+    env = {"DISPATCHER_REDIS_URL": redis_url, "DISPATCHER_MAX_WAITING": "5"}
+    result = run("send", "--stdin", "--json", stdin=stdin, **env)
+    assert (result.code, result.out) == (75, '{"enqueued": 5, "duplicate": 0, "invalid": 1}\n')
+    assert "error: the queue is full" in result.err
+
+
+def test_a_server_that_goes_away_leaves_the_counts_as_json() -> None:
+    with (
+        RedisServer() as server,
+        server.client() as redis,
+        started("send", "--stdin", "--json", DISPATCHER_REDIS_URL=server.url) as process,
+    ):
+        assert process.stdin is not None
+        process.stdin.write(lines(*[{"category": "errors", "text": "x"} for _ in range(3)]))
+        process.stdin.flush()
+        until(lambda: redis.llen(NORMAL) == 3, "the events on the queue")
+        server.kill()
+        process.stdin.write(lines({"category": "errors", "text": "x"}))
+        process.stdin.flush()
+        result = ended(process)
+    assert (result.code, result.out) == (69, '{"enqueued": 3, "duplicate": 0, "invalid": 0}\n')
+    assert "3 enqueued, 0 duplicate, 0 invalid; of the lines after 3 it is unknown whether some arrived" in result.err
+
+
+def test_an_interruption_leaves_the_counts_as_json(redis: Database, redis_url: str) -> None:
+    with started("send", "--stdin", "--json", DISPATCHER_REDIS_URL=redis_url) as process:
+        assert process.stdin is not None
+        process.stdin.write(lines(*[{"category": "errors", "text": "x"} for _ in range(3)]))
+        process.stdin.flush()
+        until(lambda: redis.llen(NORMAL) == 3, "the events on the queue")
+        process.send_signal(signal.SIGINT)
+        process.wait(PATIENCE_S)
+        result = ended(process)
+    assert (result.code, result.out) == (130, '{"enqueued": 3, "duplicate": 0, "invalid": 0}\n')
+    assert "interrupted: 3 enqueued, 0 duplicate, 0 invalid; lines after 3 were not sent\n" in result.err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)

@@ -59,6 +59,17 @@ def test_people_are_shown_both_and_what_stands_out(inside: InProcess) -> None:
     assert any(line.startswith("global 3/1h 3 3 second 3 ") for line in lines)
 
 
+def test_limits_that_dropped_too_little_to_be_shown_are_counted(inside: InProcess, tmp_path: Path) -> None:
+    trace = "".join(f'{{"time": {n}, "category": "c{n % 20}"}}\n' for n in range(40))
+    (tmp_path / "many.jsonl").write_text(trace, encoding="utf-8")
+    (tmp_path / "one.yaml").write_text("defaults: {limits: [1/30m]}\n", encoding="utf-8")
+    out = inside("simulate", "many.jsonl", "--limits", "one.yaml").out
+    dropped = out.partition("\ndropped")[2].partition("\n\n")[0].splitlines()
+    assert dropped[0].split() == ["20"]
+    assert [line.split()[1:] for line in dropped[1:-1]] == [["1/30m", "1"]] * 8
+    assert dropped[-1] == "  and 12 more"
+
+
 def test_each_event_is_written_with_its_end(inside: InProcess, tmp_path: Path) -> None:
     assert inside("simulate", "trace.jsonl", "--limits", "new.yaml", "--events", "ends.jsonl").code == 0
     assert [json.loads(line) for line in (tmp_path / "ends.jsonl").read_text().splitlines()] == [
