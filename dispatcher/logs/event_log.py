@@ -525,8 +525,8 @@ def _facts_of(settlement: Settlement) -> dict[str, object]:
                 facts["since"] = since_us / US
             return facts if code is None else {**facts, "code": code}
         case Parked(_, reason, wait_us, code, denied, detail, fallback):
-            facts = {"outcome": "parked", "reason": reason.value, **_denial(denied), "retry_after_s": wait_us / US}
-            facts |= channel
+            wait = {} if reason is Reason.PAUSED else {"retry_after_s": wait_us / US}  # the pause says when it goes on
+            facts = {"outcome": "parked", "reason": reason.value, **_denial(denied), **wait, **channel}
             said = {"code": code, "detail": detail, "fallback": fallback and fallback.channel}
             return {**facts, **{name: words for name, words in said.items() if words}}
         case Told(step):

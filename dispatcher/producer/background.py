@@ -147,9 +147,11 @@ class BackgroundSender:
     def _hand_over(self, batch: list[Fields], me: threading.Thread) -> None:
         """Try until the whole batch is on the queue; without end, but for that of the process or of ``close``."""
         pause_s = _RETRY_FROM_S
+        left_out, told = 0, list[Fields]()
         while True:
-            left_out = self._left_out
-            told = [self._told(left_out)] if left_out else []
+            if self._left_out and not told:  # the same event at each attempt: an answer may have been lost
+                left_out = self._left_out
+                told = [{"id": new_event_id(), **self._told(left_out)}]
             try:
                 self._producer = self._producer or self._connect()
                 self._producer.send_many([*batch, *told])

@@ -19,6 +19,7 @@ IGNORED: Final = ("dispatcher", "redis", "rq", "slack_sdk", "aiohttp")
 MOST_TRACEBACK: Final = 2_500
 """Characters of a traceback that are shown: its beginning and its end."""
 
+_WHY_LEFT_OUT: Final = "more came than could be handed over, or they were no valid events"
 _MOST_TEXT: Final = 1_000
 _LABEL_CHARS: Final = 200
 
@@ -87,7 +88,7 @@ class DispatcherHandler(logging.Handler):
         return event
 
     def _told(self, count: int) -> Fields:
-        text = f"{count:,} log record{'s were' if count > 1 else ' was'} left out: more came than could be handed over"
+        text = f"{count:,} log record{'s were' if count > 1 else ' was'} left out: {_WHY_LEFT_OUT}"
         return {"category": self._category, "text": text, **self._fields, "labels": self._labels}
 
 
@@ -104,7 +105,7 @@ def structlog_processor(
     host = {"host": socket.gethostname()}
 
     def told(count: int) -> Fields:
-        text = f"{count:,} log entr{'ies were' if count > 1 else 'y was'} left out: more came than could be handed over"
+        text = f"{count:,} log entr{'ies were' if count > 1 else 'y was'} left out: {_WHY_LEFT_OUT}"
         return {"category": "errors", "text": text, **fields, "labels": host}
 
     Event.from_payload(told(1), in_python=True)

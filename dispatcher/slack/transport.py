@@ -28,7 +28,7 @@ import threading
 import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from ipaddress import ip_address
@@ -199,16 +199,16 @@ class Transport:
         addresses = self._addresses(host, port, deadline)
         failure: OSError | None = None
         for left, (family, kind, protocol, _, address) in zip(range(len(addresses), 0, -1), addresses, strict=True):
-            sock = socket.socket(family, kind, protocol)
             try:
-                sock.settimeout(deadline.remaining_s() / left)  # one dead address must not use up all the time
-                sock.connect(address)
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                with ExitStack() as opened:
+                    sock = opened.enter_context(socket.socket(family, kind, protocol))
+                    sock.settimeout(deadline.remaining_s() / left)  # one dead address must not use up all the time
+                    sock.connect(address)
+                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    opened.pop_all()
+                    return sock
             except OSError as error:
-                sock.close()
                 failure = error
-            else:
-                return sock
         raise failure if failure is not None else OSError("the name has no address")
 
     def _addresses(self, host: str, port: int, deadline: Deadline) -> list[Any]:

@@ -117,6 +117,17 @@ def test_the_next_address_is_tried_when_one_is_dead() -> None:
     assert reply.status == 200
 
 
+def test_the_next_address_is_tried_when_this_host_lacks_the_family_of_one() -> None:
+    with RawServer(answer) as server:
+
+        def look_up(_host: str, _port: int, **_: object) -> list[Any]:
+            unknown = (9_999, socket.SOCK_STREAM, 0, "", ("::1", server.port))
+            return [unknown, (socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", server.port))]
+
+        reply = Transport("http://slack.test/", 5, resolve=look_up).post("http://slack.test/api/auth.test", {}, b"")
+    assert reply.status == 200
+
+
 def test_a_server_that_speaks_no_tls_is_retryable(slack: StandIn) -> None:
     result = SlackSink(BotToken(slack.token), base_url=slack.base_url.replace("http:", "https:")).post(MESSAGE)
     assert isinstance(result, Retryable)
