@@ -318,9 +318,11 @@ def cooling(until_us: int, at: Clock) -> str:
     return f"after Slack's 429, or posts without a clear answer, nobody posts there until {at(until_us)}"
 
 
-def paced(next_us: int | None, at: Clock) -> str:
-    """A hindrance: the channel's pace, or the post in flight."""
-    return "another post to it is in flight" if next_us is None else f"its pace lets the next go at {at(next_us)}"
+def paced(next_us: int | None, now_us: int, at: Clock) -> str:
+    """A hindrance: the channel's pace, the post in flight, or that no worker is free to post."""
+    if next_us is None:
+        return "another post to it is in flight"
+    return f"its pace lets the next go at {at(next_us)}" if next_us > now_us else "the next goes when a worker is free"
 
 
 def alone(why: str, until: str) -> str:

@@ -384,7 +384,7 @@ class _Telling:
         elif cooldown_us > now_us:
             reason, hindrance = Reason.COOLDOWN, explain.cooling(cooldown_us, self._at)
         else:
-            reason, hindrance = Reason.PACE, explain.paced(next_us, self._at)
+            reason, hindrance = Reason.PACE, explain.paced(next_us, now_us, self._at)
         return replace(
             base,
             reason=reason.value,

@@ -179,11 +179,15 @@ def test_a_limit_that_is_used_up_is_said_in_words(limit: str, said: str) -> None
             ),
         ),
         (
-            explain.for_channel("#ops", 1, explain.paced(us("2026-11-20 12:10:05"), AT)),
+            explain.for_channel("#ops", 1, explain.paced(us("2026-11-20 12:10:05"), NOW_US, AT)),
             "Admitted, and waits for channel #ops: its pace lets the next go at 12:10:05; it is behind 1 other.",
         ),
         (
-            explain.for_channel("#ops", 0, explain.paced(None, AT)),
+            explain.for_channel("#ops", 1, explain.paced(NOW_US, NOW_US, AT)),
+            "Admitted, and waits for channel #ops: the next goes when a worker is free; it is behind 1 other.",
+        ),
+        (
+            explain.for_channel("#ops", 0, explain.paced(None, NOW_US, AT)),
             "Admitted, and waits for channel #ops: another post to it is in flight; it is the next.",
         ),
         (
