@@ -9,9 +9,10 @@
 --           "most_decisions": as in settle.lua, "events": [{"id", "about": as in include/subjects.lua, "category", "configured",
 --             "deadline": string, "cancels": true: what waits is not posted any more, "edits": true: messages can be edited,
 --             "once": [name of a scope that its subject takes, ...], "why": JSON text for the record of what is cancelled}, ...]}
--- Returns   JSON {"events": ["lost" | "unposted" | "post" | ["wait", us] | ["edit", {field: value}], ...],
+-- Returns   JSON {"events": ["lost" | "unposted" | "told" | "post" | ["wait", us] | ["edit", {field: value}], ...],
 --             "cancelled": [[id, category], ...]}
---           unposted: nothing about it is in Slack, or nothing that is known. post: its message cannot be edited. wait: an event
+--           unposted: nothing about it is in Slack, or nothing that is known. told: an older recovery waits, and no failure is newer
+--           than that one. post: its message cannot be edited. wait: an event
 --           of its subject is in flight, or its message may not be edited yet; this one was parked until then. edit: fields of
 --           the message, as in include/subjects.lua. lost: the lease was taken over, nothing was changed.
 -- Keys of subjects, lines and slots are built from names in the call and in headers.
@@ -111,7 +112,7 @@ local function is_told_by_another(key, seq)
   return its_seq ~= nil and tonumber(its_seq) ~= seq and record.read(at, id).seq == tonumber(its_seq)
 end
 
--- Whether an older recovery waits and no failure is newer than that one: this one then has nothing more to tell.
+-- Whether an older recovery waits, and no failure is newer than that one: it tells all that this one would.
 local function is_told_by_older(key, instant, seq)
   local fields = plan.hgetall(key)
   local function is_newest(its_instant, its_seq)
@@ -207,7 +208,7 @@ local function resolve(event)
       open_keys(event, key)
     end
     if is_told_by_older(key, instant, seq) then
-      return '"unposted"'
+      return '"told"'
     end
     return park(event, key, header, payload, at.now + AGAIN_US)
   end

@@ -246,8 +246,8 @@ class Dispatcher:
             match finding:
                 case Posted():
                     edits.append(recovery.as_edit(candidate, finding))
-                case Unposted():
-                    ended.append(recovery.unposted(candidate))
+                case Unposted(detail):
+                    ended.append(recovery.unposted(candidate, detail))
                 case Awaited(wait_us):
                     waiting.append(Waiting(candidate, Reason.RESOLVED, wait_us))
                 case Lost():

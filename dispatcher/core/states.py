@@ -352,7 +352,9 @@ class Repeat(NamedTuple):
 
 
 class Unposted(NamedTuple):
-    """Nothing about the failure is in Slack, or nothing that is known."""
+    """There is nothing to tell: nothing about the failure is known to be in Slack, or ``detail`` says why."""
+
+    detail: str = ""
 
 
 class Uneditable(NamedTuple):

@@ -496,6 +496,8 @@ def found(row: Any) -> Finding:  # noqa: ANN401 - a row of resolve.lua
             return Lost()
         case "unposted":
             return Unposted()
+        case "told":
+            return Unposted("an earlier recovery tells it")
         case "post":
             return Uneditable()
         case ["wait", wait_us]:

@@ -417,6 +417,8 @@ def test_of_recoveries_with_no_failure_in_between_only_the_oldest_waits(stage: S
     resolve(stage, "r2", "once")
     ann.run()
     assert stage.snapshot().parked == 1
+    told = Explanations(stage.redis, stage.keys, stage.queue, clock=stage.clock).explain("r2")
+    assert told.sentence.endswith("nothing to tell; an earlier recovery tells it.")
     fire(stage, "g", category="once")
     resolve(stage, "s", "once")
     ann.run()
