@@ -143,7 +143,7 @@ end
 -- The position of the kind of an event that was refused so, or 0 where that ends nothing.
 local function kind_of(n, verdict)
   if over[n] or (call.others and verdict ~= '0' and is_once(tonumber(string.match(verdict, '%d+')))) then
-    return call.others and call.others[n] or 0 -- none: the event is a replayed one, and becomes a dead letter again
+    return call.others and call.others[n] or 0 -- without `others` all are replayed: their worker makes dead letters of them again
   end
   return call.kind[n]
 end

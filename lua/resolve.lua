@@ -8,11 +8,12 @@
 -- ARGV[1]   JSON {"now": us | absent, "owner", "remember_us",
 --           "most_decisions": as in settle.lua, "events": [{"id", "about": as in include/subjects.lua, "category", "configured",
 --             "deadline": string, "cancels": true: what waits is not posted any more, "edits": true: messages can be edited,
+--             "counts": true: repeats are counted in the message that they repeat,
 --             "once": [name of a scope that its subject takes, ...], "why": JSON text for the record of what is cancelled}, ...]}
 -- Returns   JSON {"events": ["lost" | "unposted" | "told" | "post" | ["wait", us] | ["edit", {field: value}], ...],
 --             "cancelled": [[id, category], ...]}
---           unposted: nothing about it is in Slack, or nothing that is known. told: an older recovery waits, and no failure is newer
---           than that one. post: its message cannot be edited. wait: an event
+--           unposted: nothing about it is in Slack, or nothing that is known. told: enough older recoveries wait, and no failure
+--           is newer than these. post: its message cannot be edited. wait: an event
 --           of its subject is in flight, or its message may not be edited yet; this one was parked until then. edit: fields of
 --           the message, as in include/subjects.lua. lost: the lease was taken over, nothing was changed.
 -- Keys of subjects, lines and slots are built from names in the call and in headers.
@@ -30,6 +31,7 @@
 
 local AGAIN_US = 30000000 -- an event in flight may end or be parked, and nobody tells the recovery that waits for it
 local PATIENCE_US = 300000000 -- an edit waits no longer for the line of its channel
+local ENOUGH = 2 -- recoveries that wait for one thing: the second is there if an operator cancels the first
 
 local call = cjson.decode(ARGV[1])
 local at = K
@@ -55,10 +57,10 @@ local function cancel(event, id, header, is_remembered, shown)
   cancelled[#cancelled + 1] = cjson.encode({ id, header.category })
 end
 
--- Looks at the events of the subject that are from before the recovery: cancels those that wait. Returns whether any is in
--- flight, and whether there is a newer one.
+-- Looks at the events of the subject that are from before the recovery: cancels those that wait. Returns the members that those
+-- in flight have in scopes of the kind 'once', and whether there is a newer event.
 local function look_at_live(event, key, instant, seq)
-  local is_in_flight, is_newer = false, false
+  local in_flight, is_newer = {}, false
   for field, value in pairs(plan.hgetall(key)) do
     local its_seq = number_of(string.match(field, '^e(%d+)$'))
     local its_instant, remember, id, shown = string.match(value, '^(%d+) ([01]) (%S+) ?(.*)$')
@@ -72,11 +74,11 @@ local function look_at_live(event, key, instant, seq)
         plan.hdel(key, field)
         cancel(event, id, header, remember == '1', shown)
       else
-        is_in_flight = true
+        in_flight[#in_flight + 1] = slots.of_event(record.slot(header), id)
       end
     end
   end
-  return is_in_flight, is_newer
+  return in_flight, is_newer
 end
 
 -- Parks the event until `instant`. It may have the turn of the line of edits, which others wait for.
@@ -112,9 +114,9 @@ local function is_told_by_another(key, seq)
   return its_seq ~= nil and tonumber(its_seq) ~= seq and record.read(at, id).seq == tonumber(its_seq)
 end
 
--- Whether an older recovery waits, and no failure is newer than that one: it tells all that this one would.
-local function is_told_by_older(key, instant, seq)
-  local fields = plan.hgetall(key)
+-- Whether ENOUGH older recoveries wait, and no failure is newer than these: each tells all that this one would.
+local function is_told_by_others(key, instant, seq)
+  local fields, others = plan.hgetall(key), 0
   local function is_newest(its_instant, its_seq)
     for field, value in pairs(fields) do
       local live_seq = string.match(field, '^e(%d+)$')
@@ -129,10 +131,10 @@ local function is_told_by_older(key, instant, seq)
     local its_seq, its_instant, id = number_of(string.match(field, '^w(%d+)$')), string.match(value, '^(%d+) (.*)$')
     if its_seq and its_instant and subjects.is_before(its_instant .. ' ' .. digits(its_seq), instant, seq)
       and record.read(at, id).seq == its_seq and is_newest(tonumber(its_instant), its_seq) then
-      return true
+      others = others + 1
     end
   end
-  return false
+  return others >= ENOUGH
 end
 
 -- The keys that events of the subject may have taken: name of the scope -> id of the tally that counts repeats.
@@ -150,11 +152,13 @@ local function keys_of(event, key)
   return tallies
 end
 
--- While a post of the failure is in flight the next failure may pass; not where this post still counts repeats.
-local function open_keys(event, key)
-  for name, tally in pairs(keys_of(event, key)) do
-    if plan.hlen(at.tally_prefix .. tally) == 0 then
-      plan.del(at.scope_prefix .. name)
+-- Frees the keys that failures in flight have taken, so that the next failure is posted. The keys stay taken where repeats are
+-- counted, since the count belongs to a key, and where these failures are posted again if their posts fail.
+local function open_keys(event, key, members)
+  local names = event.cancels and not event.counts and keys_of(event, key) or {}
+  for name in pairs(names) do
+    for _, member in ipairs(members) do
+      slots.release(at.scope_prefix .. name, member)
     end
   end
 end
@@ -164,12 +168,13 @@ end
 local function free_keys(event, key)
   local count, editable = 0, 0
   for name, tally in pairs(keys_of(event, key)) do
+    local is_taken = plan.zfirst(at.scope_prefix .. name) ~= nil
     plan.del(at.scope_prefix .. name)
     local its_name = plan.hget(at.tally_prefix .. tally, 'name')
     if its_name and its_name == plan.hget(key, 'name') then
       local its_count, its_editable = digest.drop_repeats(at, tally, at.tally_prefix .. tally)
       count, editable = count + its_count, math.max(editable, its_editable)
-    elseif not its_name then -- the failure that they repeat is never posted
+    elseif not is_taken then -- the failure that they repeat was cancelled
       digest.drop_repeats(at, tally, at.tally_prefix .. tally)
     else
       digest.close_repeats(at, tally, at.tally_prefix .. tally)
@@ -191,7 +196,7 @@ local function resolve(event)
   end
   local about, seq = event.about, header.seq
   local key, instant = subjects.key(at, about), tonumber(about[subjects.INSTANT])
-  local is_in_flight, is_newer = look_at_live(event, key, instant, seq)
+  local in_flight, is_newer = look_at_live(event, key, instant, seq)
   local over = plan.hget(key, 'over')
   if not over or subjects.is_before(over, instant, seq) then
     plan.hset(key, 'over', about[subjects.INSTANT] .. ' ' .. digits(seq))
@@ -203,11 +208,11 @@ local function resolve(event)
   local own, posted = plan.hget(key, 'm' .. digits(seq)), plan.hget(key, 'posted')
   local has_freed = plan.hget(key, 'freed') == digits(seq) -- and its worker died then
   local are_older = not has_freed and not is_newer and (not posted or subjects.is_before(posted, instant, seq))
-  if is_in_flight or is_told_by_another(key, seq) then
+  if #in_flight > 0 or is_told_by_another(key, seq) then
     if are_older then
-      open_keys(event, key)
+      open_keys(event, key, in_flight)
     end
-    if is_told_by_older(key, instant, seq) then
+    if is_told_by_others(key, instant, seq) then
       return '"told"'
     end
     return park(event, key, header, payload, at.now + AGAIN_US)

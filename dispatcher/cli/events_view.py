@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from dispatcher.app.documents.instants import clock, local, span
@@ -14,17 +15,19 @@ from dispatcher.core.rendering import one_line
 
 _STYLES: Final = {"sent": "green", "dropped": "yellow", "digested": "cyan", "dead": "red", "duplicate": "dim"}
 _READABLE: Final = 20
+_BEGINNING: Final = 16
 
 
 def listing(decisions: Sequence[Decision]) -> Fitting:
-    """Each in one line, or in a few below each other where there is little room; time and id are always whole.
+    """Each in one line, or in a few below each other where there is little room; times are always whole.
 
-    In a line the text gives way, down to its beginning.
+    In a line the text gives way, down to its beginning, then the id, down to a beginning that ``explain`` takes.
     """
-    return Fitting(lambda: _in_lines(decisions), lambda: _in_lines(decisions), lambda: _in_blocks(decisions))
+    whole, beginnings = partial(_in_lines, decisions), partial(_in_lines, decisions, _BEGINNING)
+    return Fitting(whole, whole, beginnings, partial(_in_blocks, decisions))
 
 
-def _in_lines(decisions: Sequence[Decision]) -> Table:
+def _in_lines(decisions: Sequence[Decision], most: int | None = None) -> Table:
     table = Table()
     for heading in ("Ended", "Id", "Category", "Outcome"):
         table.add_column(OneLine(heading), breaks=False)
@@ -32,12 +35,16 @@ def _in_lines(decisions: Sequence[Decision]) -> Table:
     for each in decisions:
         table.add_row(
             OneLine(_when(each.at_us)),
-            OneLine(one_line(each.id)),
+            OneLine(_cut_to(one_line(each.id), most)),
             OneLine(one_line(each.category or "")),
             OneLine(_outcome(each), _STYLES.get(each.outcome, "")),
             OneLine(one_line(each.text or ""), shortest=_READABLE),
         )
     return table
+
+
+def _cut_to(id_: str, most: int | None) -> str:
+    return id_ if most is None or len(id_) <= most else f"{id_[: most - 1]}…"
 
 
 def _in_blocks(decisions: Sequence[Decision]) -> Table:

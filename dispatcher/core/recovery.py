@@ -85,7 +85,8 @@ def recovery_of(candidate: Candidate, policy: Policy, *, edits: bool) -> Recover
     rule = policy.rule(event.category)
     own = None if rule.once is None else rule.once.name(event.category, event)
     once = {scope_of_key(event), *([] if own is None else [own])}
-    return Recovery(candidate, rule.resolved_while_waiting is WhileWaiting.DROP, edits, tuple(once))
+    counts = rule.once is not None and rule.once.is_counting
+    return Recovery(candidate, rule.resolved_while_waiting is WhileWaiting.DROP, edits, tuple(once), counts)
 
 
 def asks(leased: Leased) -> bool:
@@ -120,7 +121,7 @@ def unposted(candidate: Candidate, detail: str = "") -> Settlement:
 
 def text_of(posted: Posted, event: Event, seen_us: int) -> str:
     """The message about the failure, struck through, with how long it lasted."""
-    until_us = seen_us if event.created_at is None else round(event.created_at * US)
+    until_us = seen_us if event.created_at is None else min(seen_us, round(event.created_at * US))
     lines = (f"~{line.strip()}~" if line.strip() else "" for line in posted.text.splitlines())
     counted = f"x{posted.times}, " if posted.times > 1 else ""
     ending = f"\n{counted}after {_span(max(0, until_us - posted.since_us))}"

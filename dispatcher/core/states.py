@@ -381,13 +381,15 @@ Finding: TypeAlias = Posted | Unposted | Uneditable | Awaited | Lost
 class Recovery(NamedTuple):
     """An event that tells of a recovery. ``cancels``: what waits about the failure is not posted any more.
 
-    ``edits``: a message can be edited. ``once`` are the names of scopes that the failure's events took.
+    ``edits``: a message can be edited. ``once`` are the names of scopes that the failure's events took. ``counts``:
+    repeats are counted in the message that they repeat.
     """
 
     candidate: Candidate
     cancels: bool
     edits: bool
     once: tuple[str, ...]
+    counts: bool
 
 
 class Over(NamedTuple):

@@ -50,7 +50,10 @@ class Coalescer(Generic[Question, Answer]):
             await asyncio.sleep(0)  # who was answered may ask again: that goes out from here, without another task
 
     def _landed(self, _: asyncio.Task[None]) -> None:
-        """The end of an event loop cancels this task too, while others still ask: those who leave a line do so."""
+        """Go on in a new task if questions are left.
+
+        An event loop that ends cancels this task as well, and those who wait still have to say that they leave.
+        """
         self._flying = None
         if self._batches:
             self._begin()

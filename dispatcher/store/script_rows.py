@@ -191,7 +191,7 @@ def recovery_row(recovery: Recovery) -> dict[str, Any]:
         "deadline": str(terms.deadline_us),
         "why": _text("dropped", Reason.RESOLVED, category, None, {"detail": leased.name}),
     }
-    row |= {name: True for name in ("cancels", "edits") if getattr(recovery, name)}
+    row |= {name: True for name in ("cancels", "edits", "counts") if getattr(recovery, name)}
     return row | ({"once": recovery.once} if recovery.once else {})
 
 

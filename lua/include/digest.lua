@@ -343,7 +343,7 @@ local digest = module(function(digest)
   function digest.tell(at, id, key, told, header)
     local total = number_in(key, 'count') or 0
     if string.find(id, '^repeat:') and told.ts ~= plan.hget(key, 'ts') then -- it was about another message
-      if plan.hlen(key) > 0 then
+      if total > 0 then
         digest.park(at, id, digest.new_header(at), at.now)
       else
         plan.hdel(at.events, id)

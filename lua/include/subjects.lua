@@ -87,17 +87,31 @@ local subjects = module(function(subjects)
     plan.zrem(at.editable, name)
   end
 
+  -- Notes for each recovery that waits the newest message from before it: this one, or the one that was the newest until now.
+  local function note_for_waiting(key, message, instant, seq)
+    local fields = plan.hgetall(key)
+    for field, value in pairs(fields) do
+      local its_seq, its_instant = number_of(string.match(field, '^w(%d+)$')), number_of(string.match(value, '^(%d+) '))
+      if its_seq and its_instant then
+        local own = 'm' .. digits(its_seq)
+        local known = fields[own] and json_of(fields[own])
+        local newest = known or subjects.is_before(fields.posted, its_instant, its_seq) and subjects.message_in(fields)
+        if subjects.is_before(message.posted, its_instant, its_seq) and not (newest and not subjects.is_before(newest.posted, instant, seq)) then
+          newest = message
+        end
+        if newest and newest ~= known then
+          plan.hset(key, own, cjson.encode(newest))
+        end
+      end
+    end
+  end
+
   -- The message of an event is posted: "name", "line", and "channel", "ts", "text" where it can be edited.
   function subjects.note_message(at, about, seq, message)
     local name, key = about[subjects.NAME], subjects.key(at, about)
     local posted = about[subjects.INSTANT] .. ' ' .. digits(seq)
     message.posted, message.sent = posted, digits(at.now)
-    for field, value in pairs(plan.hgetall(key)) do
-      local its_seq, its_instant = string.match(field, '^w(%d+)$'), string.match(value, '^(%d+) ')
-      if its_seq and its_instant and subjects.is_before(posted, tonumber(its_instant), tonumber(its_seq)) then
-        plan.hset(key, 'm' .. its_seq, cjson.encode(message))
-      end
-    end
+    note_for_waiting(key, message, tonumber(about[subjects.INSTANT]), seq)
     if plan.hget(key, 'posted') and not subjects.is_before(plan.hget(key, 'posted'), tonumber(about[subjects.INSTANT]), seq) then
       return
     end

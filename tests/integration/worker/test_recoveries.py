@@ -40,6 +40,7 @@ def stage(redis: Database) -> Stage:
         "labels": replace(rule, limits=(), once=Once(("host",), HOUR_US)),
         "counted": replace(rule, limits=(), once=Once("dedup_key", HOUR_US, Then.EDIT)),
         "slowly": replace(rule, channel="#slow", limits=(), once=Once("dedup_key", HOUR_US, Then.EDIT)),
+        "places": replace(rule, limits=(), once=Once(("host",), HOUR_US, Then.EDIT)),
         "silent": replace(rule, resolved=OnResolved.IGNORE),
         "stubborn": replace(rule, on_limit=OnLimit.DEFER, resolved_while_waiting=WhileWaiting.POST),
     }
@@ -61,6 +62,14 @@ def fire(stage: Stage, *ids: str, category: str = "errors", key: str = "db1", **
 
 def resolve(stage: Stage, id_: str, category: str = "errors", key: str = "db1", **fields: Any) -> None:  # noqa: ANN401
     stage.send(id_, category=category, dedup_key=key, status="resolved", **fields)
+
+
+def cancel(stage: Stage, id_: str) -> None:
+    """An operator cancels an event that waits."""
+    parked = ParkedEvents(
+        stage.redis, stage.keys, stage.queue, stage.policy, remember_us=stage.remember_us, clock=stage.clock
+    )
+    parked.cancel([each for each in parked.find(ParkedFilter()) if each.id == id_], "ed")
 
 
 def ends(stage: Stage) -> dict[str, str]:
@@ -410,23 +419,67 @@ def test_the_next_failure_is_posted_though_a_post_of_the_last_one_is_in_flight(s
     assert ends(stage) == {"f": "sent ok", "g": "sent ok", "r": "digested resolved"}
 
 
-def test_of_recoveries_with_no_failure_in_between_only_the_oldest_waits(stage: Stage, ann: Worker) -> None:
+def test_of_recoveries_with_no_failure_in_between_the_first_two_wait(stage: Stage, ann: Worker) -> None:
     fire(stage, "f", category="once")
     started = ann.go()
-    resolve(stage, "r", "once")
-    resolve(stage, "r2", "once")
+    for id_ in ("r", "r2", "r3"):
+        resolve(stage, id_, "once")
     ann.run()
-    assert stage.snapshot().parked == 1
-    told = Explanations(stage.redis, stage.keys, stage.queue, clock=stage.clock).explain("r2")
+    assert stage.snapshot().parked == 2
+    told = Explanations(stage.redis, stage.keys, stage.queue, clock=stage.clock).explain("r3")
     assert told.sentence.endswith("nothing to tell; an earlier recovery tells it.")
     fire(stage, "g", category="once")
     resolve(stage, "s", "once")
     ann.run()
-    assert stage.snapshot().parked == 2
+    assert stage.snapshot().parked == 3
+    cancel(stage, "r")
     ann.deliver(started)
     ann.run()
-    assert ends(stage) == {"f": "sent ok", "g": "sent ok", "r": "digested resolved", "s": "digested resolved"}
-    assert stage.total("dropped") == 1
+    assert ends(stage) == {"f": "sent ok", "g": "sent ok", "r": "dropped cancelled", "s": "digested resolved"}
+    assert [ts for _, ts, _ in ann.desk.edits] == ["2.0", "1.0"]
+
+
+def test_a_recovery_that_waits_frees_the_key_of_its_own_failure_alone(stage: Stage, ann: Worker) -> None:
+    host = {"host": "h1"}
+    fire(stage, "f", category="labels", labels=host)
+    ann.go()
+    resolve(stage, "r", "labels", labels=host)
+    ann.run()
+    for id_ in ("g", "h"):
+        fire(stage, id_, category="labels", key="db2", labels=host)
+        stage.clock.now_us += 31 * US
+        ann.run()
+    assert ends(stage) == {"g": "sent ok", "h": "dropped repeat", "r": "parked resolved"}
+
+
+def test_a_recovery_leaves_the_counts_of_a_failure_that_is_being_posted(stage: Stage, ann: Worker) -> None:
+    host = {"host": "h1"}
+    fire(stage, "f", category="places", key="db2", labels=host)
+    started = ann.go()
+    fire(stage, "g", "h", category="places", key="db2", labels=host)
+    ann.run()
+    resolve(stage, "r", "places", labels=host)
+    ann.run()
+    ann.deliver(started)
+    for _ in range(2):
+        ann.run()
+        stage.clock.now_us += 31 * US
+    assert [message.text.split(",")[0] for _, _, message in ann.desk.edits] == ["text of f\n_x3"]
+
+
+def test_a_tally_whose_key_begins_anew_while_it_counts_is_not_looked_at_without_end(stage: Stage, ann: Worker) -> None:
+    host = {"host": "h1"}
+    for id_ in ("f", "g", "h"):
+        fire(stage, id_, category="places", key="db2", labels=host)
+        ann.run()
+        stage.clock.now_us += US
+    resolve(stage, "r", "places", labels=host)
+    fire(stage, "s", category="places", key="db2", labels=host)
+    for _ in range(20):
+        ann.deliver(ann.go())
+        stage.clock.now_us += 7 * US
+    assert ann.take().batch == []
+    assert ann.desk.posts == ["f", "s"]
 
 
 def test_repeats_of_a_failure_that_is_never_posted_are_forgotten_with_it(stage: Stage, ann: Worker) -> None:
@@ -448,10 +501,7 @@ def test_repeats_of_a_failure_that_an_operator_cancels_are_forgotten_at_the_end_
     ann.run()
     fire(stage, "f", "g", category="slowly")
     ann.run()
-    parked = ParkedEvents(
-        stage.redis, stage.keys, stage.queue, stage.policy, remember_us=stage.remember_us, clock=stage.clock
-    )
-    parked.cancel([each for each in parked.find(ParkedFilter()) if each.id == "f"], "ed")
+    cancel(stage, "f")
     for _ in range(3):
         stage.clock.now_us += 24 * HOUR_US
         ann.run()
@@ -480,6 +530,7 @@ def test_the_clock_of_a_producer_that_is_ahead_changes_no_order(stage: Stage, an
     stage.clock.now_us += 2 * US
     resolve(stage, "r", **(ahead if resolved else {}))
     ann.run()
+    assert ann.desk.edits[0][2].text.endswith("after 2 s")
     stage.clock.now_us += 60 * US
     fire(stage, "g")
     ann.run()
