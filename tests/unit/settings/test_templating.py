@@ -83,7 +83,7 @@ def test_created_at_and_priority_that_an_event_sets_take_precedence() -> None:
 
 @given(st.text(min_size=1), st.text())
 def test_the_text_and_labels_of_an_event_are_shown_as_they_were_written(text: str, label: str) -> None:
-    if not text.strip():
+    if not without_controls(text[:1_000]).strip():
         return
     found = message("({{ text }}|{{ labels.a }})", Event("errors", text[:1_000], labels={"a": label[:1_000]}))
     assert found.template_fault is None
