@@ -162,6 +162,13 @@ def test_a_waiting_event_has_a_line_of_its_own() -> None:
     assert "retry_after_s" not in second
 
 
+def test_an_event_that_waits_for_the_end_of_a_pause_is_given_no_instant() -> None:
+    outcome = Parked(Place.TIMER, Reason.PAUSED, 130_000, "invalid_auth", detail="make a new token")
+    (line,) = lines(lambda log: log.settled([Settlement(LEASED, TERMS, outcome)]))
+    assert (line["event"], line["reason"], line["code"]) == ("event.parked", "paused", "invalid_auth")
+    assert "retry_after_s" not in line
+
+
 def test_parts_left_out_of_a_post_are_logged_and_a_missing_scope_once_by_itself() -> None:
     parts = (LeftOut(Part.IDENTITY, "missing_scope", "add it"), LeftOut(Part.BLOCKS, "invalid_blocks", "a rule"))
     sent = Settlement(LEASED, TERMS, Sent(Receipt("#ops", "1.1", parts)))
