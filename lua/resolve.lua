@@ -12,10 +12,10 @@
 --             "once": [name of a scope that its subject takes, ...], "why": JSON text for the record of what is cancelled}, ...]}
 -- Returns   JSON {"events": ["lost" | "unposted" | "told" | "post" | ["wait", us] | ["edit", {field: value}], ...],
 --             "cancelled": [[id, category], ...]}
---           unposted: nothing about it is in Slack, or nothing that is known. told: enough older recoveries wait, and no failure
---           is newer than these. post: its message cannot be edited. wait: an event
---           of its subject is in flight, or its message may not be edited yet; this one was parked until then. edit: fields of
---           the message, as in include/subjects.lua. lost: the lease was taken over, nothing was changed.
+--           unposted: nothing about it is in Slack, or nothing that is known. told: ENOUGH older recoveries wait, and no failure
+--           is newer than these. post: its message cannot be edited. wait: an event of its subject is in flight, or its message
+--           may not be edited yet; this one was parked until then. edit: fields of the message, as in include/subjects.lua.
+--           lost: the lease was taken over, nothing was changed.
 -- Keys of subjects, lines and slots are built from names in the call and in headers.
 -- @include prelude
 -- @include plan

@@ -37,7 +37,7 @@ _UNITS_US: Final = (("h", 3_600 * US), ("min", 60 * US), ("s", US))
 class Subject(NamedTuple):
     """What an event is about, as the scripts know it: its name, and when the event was created.
 
-    An instant after its first sight counts as that: the clock of a producer may be ahead.
+    If an event says a later instant than its first sight, the first sight counts: a producer's clock may be ahead.
     """
 
     name: str

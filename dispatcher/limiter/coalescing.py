@@ -102,7 +102,10 @@ class _Batch(Generic[Question, Answer]):
 async def _hand_out(
     ask: Ask[Question, Answer], questions: Sequence[Question], waiting: Sequence[asyncio.Future[Answer]]
 ) -> None:
-    """Ask; a failure goes to all who wait, but a call that is refused has changed nothing, so each then asks alone."""
+    """Ask, and hand the answers out. A failure goes to all who wait.
+
+    A call that the server refuses has changed nothing. Then each question goes alone: another one may be the reason.
+    """
     try:
         answers = await ask(questions)
     except Exception as error:  # noqa: BLE001 - whatever it is, those who wait for it have to learn of it

@@ -240,6 +240,6 @@ class AsyncLimiter:
 
 
 def _look_at(answer: asyncio.Future[WaitAnswer]) -> None:
-    """Nobody minds a failure: one whose quitting was not heard lapses."""
+    """Take a failure as seen. If the server did not hear that a task leaves, it forgets the task by itself."""
     if not answer.cancelled():
         answer.exception()

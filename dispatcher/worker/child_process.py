@@ -18,7 +18,7 @@ SAME_SIGNAL_S: Final = 0.1
 """Signals this close together are one: a wrapper such as ``timeout`` signals its child, and then its whole group."""
 
 SAME_FROM_PARENT_S: Final = 1.0
-"""The same for a child: a service manager may signal it, and its parent passes on what it was sent itself."""
+"""The same for a child. A service manager may signal both it and its parent, and the parent then signals it, too."""
 
 _DEFECT: Final = 70
 

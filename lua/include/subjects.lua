@@ -28,7 +28,7 @@ local subjects = module(function(subjects)
 
   -- Whether "INSTANT SEQ" is before this instant and number.
   function subjects.is_before(text, instant, seq)
-    local its_instant, its_seq = string.match(text or '', '^(%d+) (%d+)')
+    local its_instant, its_seq = string.match(type(text) == 'string' and text or '', '^(%d+) (%d+)')
     its_instant = number_of(its_instant)
     return its_instant ~= nil and (its_instant < instant or (its_instant == instant and number_of(its_seq) < seq))
   end
@@ -96,7 +96,8 @@ local subjects = module(function(subjects)
         local own = 'm' .. digits(its_seq)
         local known = fields[own] and json_of(fields[own])
         local newest = known or subjects.is_before(fields.posted, its_instant, its_seq) and subjects.message_in(fields)
-        if subjects.is_before(message.posted, its_instant, its_seq) and not (newest and not subjects.is_before(newest.posted, instant, seq)) then
+        local is_newest = not newest or subjects.is_before(newest.posted, instant, seq)
+        if is_newest and subjects.is_before(message.posted, its_instant, its_seq) then
           newest = message
         end
         if newest and newest ~= known then

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import pytest
@@ -163,50 +164,55 @@ def test_a_task_may_be_cancelled_at_any_point(run: Run, redis: Database, turns: 
     run(body)
 
 
-def test_one_who_leaves_ends_though_the_task_that_asks_for_it_is_cancelled(own_server: RedisServer) -> None:
+ONE: Final = scope("user", "1/1h")
+
+
+@asynccontextmanager
+async def waiting_at_a_frozen_server(
+    server: RedisServer,
+) -> AsyncGenerator[tuple[AsyncLimiter, asyncio.Task[Admitted]], None]:
+    """A limiter, and a task that waits in line for ``ONE``, when the server freezes; it goes on before the end."""
+    async with redis_asyncio(server.url) as client:
+        limiter = AsyncLimiter(client, namespace="shop")
+        await limiter.acquire(ONE)
+        waits = asyncio.create_task(limiter.acquire(ONE))
+        with server.client() as watcher:
+            await in_line(watcher, 1)
+        server.freeze()
+        yield limiter, waits
+        server.cont()
+        await await_others()
+
+
+def test_a_cancelled_task_ends_though_the_task_that_sends_its_question_is_cancelled_too(
+    own_server: RedisServer,
+) -> None:
     """``asyncio.run`` cancels all tasks at its end, in any order."""
-    one = scope("user", "1/1h")
 
     async def main() -> None:
-        async with redis_asyncio(own_server.url) as client:
-            limiter = AsyncLimiter(client, namespace="shop")
-            await limiter.acquire(one)
-            leaves = asyncio.create_task(limiter.acquire(one))
+        async with waiting_at_a_frozen_server(own_server) as (limiter, leaves):
+            asks = asyncio.create_task(limiter.acquire(ONE))
+            await asyncio.sleep(0)
+            others = asyncio.all_tasks() - {leaves, asyncio.current_task()}
+            for task in (leaves, *others):
+                task.cancel()
+            await asyncio.sleep(0)
+            own_server.cont()
+            await asyncio.wait({leaves, asks}, timeout=QUIT_S / 2)
+            assert leaves.cancelled()
+            assert asks.cancelled()
             with own_server.client() as watcher:
-                await in_line(watcher, 1)
-                own_server.freeze()
-                asks = asyncio.create_task(limiter.acquire(one))
-                await asyncio.sleep(0)
-                others = asyncio.all_tasks() - {leaves, asyncio.current_task()}
-                for task in (leaves, *others):
-                    task.cancel()
-                await asyncio.sleep(0)
-                own_server.cont()
-                await asyncio.wait({leaves, asks}, timeout=QUIT_S / 2)
-                assert leaves.cancelled()
-                assert asks.cancelled()
                 await in_line(watcher, 0)
-            await await_others()
 
     asyncio.run(main())
 
 
 def test_a_task_is_cancelled_within_a_second_where_the_server_does_not_answer(own_server: RedisServer) -> None:
-    one = scope("user", "1/1h")
-
     async def main() -> None:
-        async with redis_asyncio(own_server.url) as client:
-            limiter = AsyncLimiter(client, namespace="shop")
-            await limiter.acquire(one)
-            task = asyncio.create_task(limiter.acquire(one))
-            with own_server.client() as watcher:
-                await in_line(watcher, 1)
-            own_server.freeze()
-            task.cancel()
-            done, _ = await asyncio.wait({task}, timeout=2 * QUIT_S)
-            assert done == {task}
-            own_server.cont()
-            await await_others()
+        async with waiting_at_a_frozen_server(own_server) as (_, waits):
+            waits.cancel()
+            done, _ = await asyncio.wait({waits}, timeout=2 * QUIT_S)
+            assert done == {waits}
 
     asyncio.run(main())
 

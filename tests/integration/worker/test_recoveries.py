@@ -373,15 +373,20 @@ def use_up_the_edits_of_a_minute(stage: Stage, ann: Worker) -> None:
     assert len(ann.desk.edits) == 40
 
 
-def test_an_edit_that_waits_for_its_channel_holds_up_no_other_edit(stage: Stage, ann: Worker) -> None:
-    fire(stage, "f", category="slow")
+def let_two_wait_for_an_edit(stage: Stage, ann: Worker, category: str) -> None:
+    """``r`` tells that ``f`` of this category is over, and ``s`` that ``g`` is; the edits of a minute are used up."""
+    fire(stage, "f", category=category)
     fire(stage, "g", key="db2")
     ann.run()
     use_up_the_edits_of_a_minute(stage, ann)
-    resolve(stage, "r", "slow")
+    resolve(stage, "r", category)
     resolve(stage, "s", key="db2")
     ann.run()
     assert stage.line("edits") == ["r", "s"]
+
+
+def test_an_edit_that_waits_for_its_channel_holds_up_no_other_edit(stage: Stage, ann: Worker) -> None:
+    let_two_wait_for_an_edit(stage, ann, "slow")
     stage.send("x", category="slow")
     ann.run()
     stage.clock.now_us += 60 * US
@@ -392,13 +397,7 @@ def test_an_edit_that_waits_for_its_channel_holds_up_no_other_edit(stage: Stage,
 def test_recoveries_that_waited_for_an_edit_are_all_posted_when_nothing_can_be_edited_any_more(
     stage: Stage, ann: Worker, bob: Worker
 ) -> None:
-    fire(stage, "f")
-    fire(stage, "g", key="db2")
-    ann.run()
-    use_up_the_edits_of_a_minute(stage, ann)
-    resolve(stage, "r")
-    resolve(stage, "s", key="db2")
-    ann.run()
+    let_two_wait_for_an_edit(stage, ann, "errors")
     ann.give_back()
     bob.desk.can_update = False
     stage.clock.now_us += 60 * US
@@ -467,7 +466,7 @@ def test_a_recovery_leaves_the_counts_of_a_failure_that_is_being_posted(stage: S
     assert [message.text.split(",")[0] for _, _, message in ann.desk.edits] == ["text of f\n_x3"]
 
 
-def test_a_tally_whose_key_begins_anew_while_it_counts_is_not_looked_at_without_end(stage: Stage, ann: Worker) -> None:
+def test_a_tally_that_begins_anew_while_it_counts_is_not_taken_for_ever(stage: Stage, ann: Worker) -> None:
     host = {"host": "h1"}
     for id_ in ("f", "g", "h"):
         fire(stage, id_, category="places", key="db2", labels=host)
