@@ -16,6 +16,7 @@ from benchmarks.stage import stage
 from benchmarks.storms import Storm
 from dispatcher.core.limits import Limit
 from dispatcher.core.policy import CategoryRule, OnLimit, Policy
+from dispatcher.data_files import data_file
 from tests.support.servers import Database, RedisServer
 
 MB: Final = 1_000_000
@@ -29,7 +30,6 @@ def run(effort: Effort) -> Report:
     proofs = Proofs()
     with stage(effort.cores) as (server, client):
         waiting = _waiting(client, effort.of(20_000, quick=500), proofs)
-        client.flushall()
         working, growth_mb = _working(server, client, effort, proofs)
     goals = () if growth_mb is None else (Goal("growth of a worker, MB", Spread.of([growth_mb]), at_most=GROWTH_MB),)
     return Report((waiting, working), goals, proofs.collected(), _NOTES)
@@ -65,12 +65,28 @@ def _waiting(client: Database, events: int, proofs: Proofs) -> Table:
     for scope in scopes:
         proofs.add("slots", client.zcard(scope), events)
     slot = sum(client.memory_usage(scope, samples=0) for scope in scopes) / len(scopes) / events
+    client.flushall()
     rows = (
         ("an event on the queue (RQ's list and job)", queued / events),
+        ("the same, as config/redis.conf keeps small hashes", _queued_as_configured(client, policy, events) / events),
         ("an event that is parked, with its slots", parked / (events - 1)),
         ("of it, one slot", slot),
     )
     return Table(f"bytes of the server for one of {events:,}", ("", "bytes"), rows)
+
+
+def _queued_as_configured(client: Database, policy: Policy, events: int) -> int:
+    """The memory of events on the queue with the bounds of small hashes that ``config/redis.conf`` names."""
+    lines = data_file("config", "redis.conf").read_text(encoding="utf-8").splitlines()
+    wanted = dict(line.split() for line in lines if line.startswith("hash-max-listpack-"))
+    before = client.config_get(*wanted)
+    client.config_set(*(each for pair in wanted.items() for each in pair))
+    empty = _used(client)
+    Simulation(client, policy, 1).send(events, "disks")
+    queued = _used(client) - empty
+    client.flushall()
+    client.config_set(*(each for pair in before.items() for each in pair))
+    return queued
 
 
 def _simulated(client: Database, policy: Policy, events: int) -> None:

@@ -21,6 +21,8 @@ def test_the_shipped_redis_conf_sets_what_the_books_rely_on(own_server: RedisSer
         "appendfsync": "everysec",
         "appendonly": "yes",
         "maxmemory-policy": "noeviction",
+        "hash-max-listpack-value": "1024",
+        "hash-max-listpack-entries": "64",
         "no-appendfsync-on-rewrite": "no",
         "save": "",
         "timeout": "0",

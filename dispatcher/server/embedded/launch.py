@@ -21,6 +21,8 @@ _ARGUMENTS: Final = (
     # Commands, not a snapshot, so that another server can read the data.
     *("--aof-use-rdb-preamble", "no"),
     *("--maxmemory-policy", "noeviction"),
+    # An event on the queue is a hash of few fields: in one piece it takes a third less memory.
+    *("--hash-max-listpack-value", "1024", "--hash-max-listpack-entries", "64"),
     *("--daemonize", "no", "--loglevel", "notice"),
 )
 
