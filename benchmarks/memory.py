@@ -16,7 +16,6 @@ from benchmarks.stage import stage
 from benchmarks.storms import Storm
 from dispatcher.core.limits import Limit
 from dispatcher.core.policy import CategoryRule, OnLimit, Policy
-from dispatcher.data_files import data_file
 from tests.support.servers import Database, RedisServer
 
 MB: Final = 1_000_000
@@ -68,24 +67,22 @@ def _waiting(client: Database, events: int, proofs: Proofs) -> Table:
     client.flushall()
     rows = (
         ("an event on the queue (RQ's list and job)", queued / events),
-        ("the same, as config/redis.conf keeps small hashes", _queued_as_configured(client, policy, events) / events),
+        ("the same on a server with its default settings", _queued_by_default(client, policy, events) / events),
         ("an event that is parked, with its slots", parked / (events - 1)),
         ("of it, one slot", slot),
     )
     return Table(f"bytes of the server for one of {events:,}", ("", "bytes"), rows)
 
 
-def _queued_as_configured(client: Database, policy: Policy, events: int) -> int:
-    """The memory of events on the queue with the bounds of small hashes that ``config/redis.conf`` names."""
-    lines = data_file("config", "redis.conf").read_text(encoding="utf-8").splitlines()
-    wanted = dict(line.split() for line in lines if line.startswith("hash-max-listpack-"))
-    before = client.config_get(*wanted)
-    client.config_set(*(each for pair in wanted.items() for each in pair))
+def _queued_by_default(client: Database, policy: Policy, events: int) -> int:
+    """The memory of events on the queue where the server keeps small hashes as it does by default."""
+    before = client.config_get("hash-max-listpack-value")
+    client.config_set("hash-max-listpack-value", 64)
     empty = _used(client)
     Simulation(client, policy, 1).send(events, "disks")
     queued = _used(client) - empty
     client.flushall()
-    client.config_set(*(each for pair in before.items() for each in pair))
+    client.config_set("hash-max-listpack-value", before["hash-max-listpack-value"])
     return queued
 
 

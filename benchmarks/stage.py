@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from redis import Redis
 
 from benchmarks.effort import Cores
+from dispatcher.server.embedded.launch import SMALL_HASHES
 from tests.support.servers import RedisServer
 
 
@@ -17,9 +18,9 @@ from tests.support.servers import RedisServer
 def stage(cores: Cores) -> Iterator[tuple[RedisServer, Redis]]:
     """An empty server on a unix socket, without persistence, and a client of it; empty again and ended afterwards.
 
-    Only Linux is told which cores to use.
+    It keeps small hashes as the embedded server does. Only Linux is told which cores to use.
     """
-    with RedisServer() as server, server.client() as client, _on(cores, server.pid):
+    with RedisServer(options=SMALL_HASHES) as server, server.client() as client, _on(cores, server.pid):
         yield server, client
         client.flushall()
 

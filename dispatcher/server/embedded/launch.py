@@ -14,6 +14,9 @@ from dispatcher.server.embedded.data_dir import DataDir
 
 _GUARD: Final = Path(__file__).with_name("guard.py")
 
+SMALL_HASHES: Final = ("--hash-max-listpack-value", "1024", "--hash-max-listpack-entries", "64")
+"""An event on the queue is a hash of few fields: in one piece it takes a third less memory."""
+
 _ARGUMENTS: Final = (
     *("--port", "0", "--unixsocketperm", "700"),
     # Written before it is acknowledged; on the disk within a second, and at a clean end.
@@ -21,8 +24,7 @@ _ARGUMENTS: Final = (
     # Commands, not a snapshot, so that another server can read the data.
     *("--aof-use-rdb-preamble", "no"),
     *("--maxmemory-policy", "noeviction"),
-    # An event on the queue is a hash of few fields: in one piece it takes a third less memory.
-    *("--hash-max-listpack-value", "1024", "--hash-max-listpack-entries", "64"),
+    *SMALL_HASHES,
     *("--daemonize", "no", "--loglevel", "notice"),
 )
 
