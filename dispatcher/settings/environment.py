@@ -227,7 +227,7 @@ class Settings(BaseSettings):
             return cls.model_validate(values)
         except ValidationError as error:
             details = error.errors()
-        raise ConfigError(*(_sentence(detail, names) for detail in details if _is_own_fault(detail)))
+        raise ConfigError(*(_sentence(detail, values, names) for detail in details if _is_own_fault(detail)))
 
     @classmethod
     def settings_customise_sources(
@@ -272,12 +272,12 @@ def _is_own_fault(detail: ErrorDetails) -> bool:
     return detail["type"] != "default_factory_not_called"
 
 
-def _sentence(detail: ErrorDetails, names: Mapping[str, str]) -> str:
+def _sentence(detail: ErrorDetails, values: Mapping[str, object], names: Mapping[str, str]) -> str:
     field = str(detail["loc"][0])
     if field not in Settings.model_fields:
         return f"{field} is not a setting, expected one of {', '.join(Settings.model_fields)}"
     variable = _variable(field, Settings.model_fields[field])
-    value = _shown_input(variable, detail["input"])
+    value = _shown_input(variable, values.get(field, detail["input"]))
     said = str(detail["ctx"]["error"]) if detail["type"] == "value_error" else ""
     return f"{names.get(field, field)} is {value}, {said or f'expected {variable.expected}'}"
 

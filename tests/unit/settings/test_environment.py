@@ -367,8 +367,8 @@ def test_a_redis_url_is_kept_as_it_is(url: str) -> None:
         ),
         pytest.param({"DISPATCHER_SINK": "email"}, "DISPATCHER_SINK is 'email', expected slack or console", id="sink"),
         pytest.param(
-            {"DISPATCHER_LOG_LEVEL": "loud"},
-            "DISPATCHER_LOG_LEVEL is 'loud', expected debug, info, warning or error",
+            {"DISPATCHER_LOG_LEVEL": "Loud"},
+            "DISPATCHER_LOG_LEVEL is 'Loud', expected debug, info, warning or error",
             id="log_level",
         ),
         pytest.param(
