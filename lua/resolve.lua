@@ -174,7 +174,7 @@ local function free_keys(event, key)
     if its_name and its_name == plan.hget(key, 'name') then
       local its_count, its_editable = digest.drop_repeats(at, tally, at.tally_prefix .. tally)
       count, editable = count + its_count, math.max(editable, its_editable)
-    elseif not is_taken then -- the failure that they repeat was cancelled
+    elseif not (is_taken or plan.hget(at.tally_prefix .. tally, 'ts')) then -- the failure that they repeat was cancelled
       digest.drop_repeats(at, tally, at.tally_prefix .. tally)
     else
       digest.close_repeats(at, tally, at.tally_prefix .. tally)

@@ -466,6 +466,20 @@ def test_a_recovery_leaves_the_counts_of_a_failure_that_is_being_posted(stage: S
     assert [message.text.split(",")[0] for _, _, message in ann.desk.edits] == ["text of f\n_x3"]
 
 
+def test_two_recoveries_of_others_leave_the_counts_of_a_message(stage: Stage, ann: Worker) -> None:
+    host = {"host": "h1"}
+    for id_ in ("f", "g", "h"):
+        fire(stage, id_, category="places", key="db2", labels=host)
+        ann.run()
+    resolve(stage, "r", "places", labels=host)
+    resolve(stage, "s", "places", key="db3", labels=host)
+    for _ in range(2):
+        ann.run()
+        stage.clock.now_us += 31 * US
+    told = [message.text.split(",")[0] for _, _, message in ann.desk.edits]
+    assert told == ["text of f\n_x2", "text of f\n_x3"]
+
+
 def test_a_tally_that_begins_anew_while_it_counts_is_not_taken_for_ever(stage: Stage, ann: Worker) -> None:
     host = {"host": "h1"}
     for id_ in ("f", "g", "h"):
