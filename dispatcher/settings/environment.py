@@ -131,14 +131,17 @@ class Settings(BaseSettings):
         Meaning(f"0.1s to 1d, {_SPAN}", default="3 x DISPATCHER_SLACK_TIMEOUT"),
     ] = Field(
         default_factory=lambda given: 3 * given["slack_timeout"],
-        description="Seconds a worker's claim lasts without renewal; longer than DISPATCHER_SLACK_TIMEOUT.",
+        description="How long a worker's lease lasts without renewal; longer than DISPATCHER_SLACK_TIMEOUT.",
     )
 
     reconcile_grace: Annotated[
         Span,
         Field(ge=0 * _SECOND, le=_DAY),
         Meaning(f"0 to 1d, {_SPAN}", default="10"),
-    ] = Field(10 * _SECOND, description="Seconds before an ambiguous post is searched for in the channel's history.")
+    ] = Field(
+        10 * _SECOND,
+        description="How long after a post with an unknown delivery status its channel's history is searched for it.",
+    )
 
     dedup_window: Annotated[
         Span,

@@ -185,7 +185,7 @@ def replay(  # noqa: PLR0913 - click's signature: one for each option
 ) -> int:
     """Send dead letters through the limits again, the oldest first.
 
-    One that a limit denies becomes a dead letter again, whatever its category's on_limit says. It can be interrupted
+    One that a limit denies waits if its category defers, and else becomes a dead letter again. It can be interrupted
     at any time and run again: none is lost, none goes twice. Letters without a payload are skipped, and those whose id
     is on the queue already; with --to also those that hold no event. Exit 1 if one of the IDS could not be replayed,
     and with --wait also if a replayed event was not sent. Ctrl-C ends the wait, and the events go on.
