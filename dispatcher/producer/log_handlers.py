@@ -84,7 +84,8 @@ class DispatcherHandler(logging.Handler):
         more = getattr(record, "dispatch", None)
         if isinstance(more, Mapping):
             event |= more
-            event["labels"] = {**labels, **more.get("labels", {})}
+            own = more.get("labels")
+            event["labels"] = {**labels, **own} if isinstance(own, Mapping) else own or labels
         return event
 
     def _told(self, count: int) -> Fields:
@@ -102,11 +103,11 @@ def structlog_processor(
     The text is the entry's ``event``. ``fields`` are those of each event (``channel="#ops"``). It never waits for the
     queue: see ``BackgroundSender``. Raises ``InvalidEvent`` where no event can have these fields.
     """
-    host = {"host": socket.gethostname()}
+    given = {"host": socket.gethostname(), **(fields.pop("labels", None) or {})}
 
     def told(count: int) -> Fields:
         text = f"{count:,} log entr{'ies were' if count > 1 else 'y was'} left out: {_WHY_LEFT_OUT}"
-        return {"category": "errors", "text": text, **fields, "labels": host}
+        return {"category": "errors", "text": text, **fields, "labels": given}
 
     Event.from_payload(told(1), in_python=True)
     sender = BackgroundSender(_connector(producer), told)
@@ -114,7 +115,7 @@ def structlog_processor(
     def process(_logger: Any, method: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:  # noqa: ANN401
         category = entry.get("notify")
         if category is not None and not sender.is_own_thread():
-            labels = {**host, "level": str(entry.get("level", method))}
+            labels = {**given, "level": str(entry.get("level", method))}
             text = str(entry.get("event", ""))[:_MOST_TEXT]
             sender.offer({"category": str(category), "text": text, **fields, "labels": labels})
         return entry

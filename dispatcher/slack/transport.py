@@ -403,21 +403,26 @@ class _Answers:
     def _cut_off(self) -> NoAnswer:
         return NoAnswer(f"the answer was cut off after {len(self.body)} bytes")
 
-    # What the parser calls
+    # What the parser calls; what follows a whole answer is no part of it
 
     def on_message_begin(self) -> None:
         self.is_last = self.is_whole
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if self.is_whole:
+            return
         self.headers[name.decode("latin-1").lower()] = value.decode("latin-1").strip()
 
     def on_headers_complete(self) -> None:
+        if self.is_whole:
+            return
         self.status = self._parser.get_status_code()
         self.is_headed = self.status >= HTTPStatus.OK
         self.is_last = not self._parser.should_keep_alive()
 
     def on_body(self, part: bytes) -> None:
-        self.body += part
+        if not self.is_whole:
+            self.body += part
 
     def on_message_complete(self) -> None:
         self.is_whole = self.is_headed

@@ -234,13 +234,14 @@ def test_structlogs_entries_are_handed_over_by_their_notify_and_pass_unchanged(r
         passed.append(dict(entry))
         raise structlog.DropEvent
 
-    process = structlog_processor(producer=Producer(redis), channel="#ops")
+    process = structlog_processor(producer=Producer(redis), channel="#ops", labels={"team": "db"})
     log = structlog.wrap_logger(None, processors=[structlog.processors.add_log_level, process, last])
     log.error("disk full", notify="disks", host="db1")
     log.error("nobody is told")
     until(lambda: len(queued(redis)) == 1, "the event")
     (event,) = queued(redis)
-    assert (event.category, event.text, event.channel, event.labels["level"]) == ("disks", "disk full", "#ops", "error")
+    assert (event.category, event.text, event.channel) == ("disks", "disk full", "#ops")
+    assert (event.labels["level"], event.labels["team"]) == ("error", "db")
     assert passed == [
         {"event": "disk full", "notify": "disks", "host": "db1", "level": "error"},
         {"event": "nobody is told", "level": "error"},
@@ -250,7 +251,7 @@ def test_structlogs_entries_are_handed_over_by_their_notify_and_pass_unchanged(r
 def test_an_event_that_is_invalid_is_counted_and_holds_up_no_other(redis: Database, logger: logging.Logger) -> None:
     logger.addHandler(DispatcherHandler(producer=Producer(redis)))
     logger.error("one", extra={"dispatch": {"category": "no name"}})
-    logger.error("two")
+    logger.error("two", extra={"dispatch": {"labels": None}})
     logger.handlers[0].flush()
     assert sorted(event.text.partition(":")[0] for event in queued(redis)) == ["1 log record was left out", "two"]
 

@@ -124,6 +124,14 @@ def test_after_such_an_answer_a_connection_is_not_used_again(answer: bytes) -> N
         assert counts(server) == [1, 1]
 
 
+@pytest.mark.parametrize("behind", [kept_reply(b"", "408 Request Timeout"), POSTED_AND_KEPT], ids=["408", "200"])
+@pytest.mark.parametrize("status", ["200 OK", "500 Down"])
+def test_of_two_answers_to_one_post_the_first_counts(status: str, behind: bytes) -> None:
+    first = POSTED_AND_KEPT if status == "200 OK" else kept_reply(b"", status)
+    with KeepingServer(lambda _: first + behind) as server:
+        assert isinstance(sink_of(server).post(MESSAGE), Receipt if status == "200 OK" else Ambiguous)
+
+
 def test_a_reply_sent_unasked_is_not_taken_for_the_answer_to_the_next_post(spoken: ssl.SSLContext | None) -> None:
     """As from a proxy that says 408 to an idle connection."""
     with KeepingServer(tls=spoken) as server:
