@@ -52,7 +52,7 @@ class DispatcherHandler(logging.Handler):
         self._category = category
         given = {"channel": channel, "priority": priority, "max_age": max_age}
         self._fields = {name: value for name, value in given.items() if value is not None}
-        self._labels = {"host": socket.gethostname(), **(labels or {})}
+        self._labels = _joined({"host": socket.gethostname()}, labels)
         Event.from_payload(self._told(1), in_python=True)
         self._sender = BackgroundSender(_connector(producer), self._told)
 
@@ -84,8 +84,7 @@ class DispatcherHandler(logging.Handler):
         more = getattr(record, "dispatch", None)
         if isinstance(more, Mapping):
             event |= more
-            own = more.get("labels")
-            event["labels"] = {**labels, **own} if isinstance(own, Mapping) else own or labels
+            event["labels"] = _joined(labels, more.get("labels"))
         return event
 
     def _told(self, count: int) -> Fields:
@@ -103,7 +102,7 @@ def structlog_processor(
     The text is the entry's ``event``. ``fields`` are those of each event (``channel="#ops"``). It never waits for the
     queue: see ``BackgroundSender``. Raises ``InvalidEvent`` where no event can have these fields.
     """
-    given = {"host": socket.gethostname(), **(fields.pop("labels", None) or {})}
+    given = _joined({"host": socket.gethostname()}, fields.pop("labels", None))
 
     def told(count: int) -> Fields:
         text = f"{count:,} log entr{'ies were' if count > 1 else 'y was'} left out: {_WHY_LEFT_OUT}"
@@ -121,6 +120,11 @@ def structlog_processor(
         return entry
 
     return process
+
+
+def _joined(labels: dict[str, str], own: Any) -> dict[str, str]:  # noqa: ANN401 - of any type: the event refuses what is none
+    """The labels, and those that were given too. What is no mapping stays alone, for the event to refuse."""
+    return {**labels, **own} if isinstance(own, Mapping) else own or labels
 
 
 def _key_of(record: logging.LogRecord) -> str:

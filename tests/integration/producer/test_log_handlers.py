@@ -127,10 +127,13 @@ def test_a_producer_that_logs_hands_over_no_record_of_its_own_thread(redis: Data
     assert [event.text for event in queued(redis)] == ["one"]
 
 
-@pytest.mark.parametrize("fields", [{"category": "no name"}, {"max_age": "a while"}, {"priority": "urgent"}])
+@pytest.mark.parametrize(
+    "fields", [{"category": "no name"}, {"max_age": "a while"}, {"priority": "urgent"}, {"labels": ["db1"]}]
+)
 def test_fields_that_no_event_can_have_are_refused_at_once(fields: dict[str, Any]) -> None:
-    with pytest.raises(InvalidEvent, match=next(iter(fields))):
-        DispatcherHandler(**fields)
+    for make in (DispatcherHandler, structlog_processor):
+        with pytest.raises(InvalidEvent, match=next(iter(fields))):
+            make(**fields)
 
 
 def test_the_handler_can_be_configured_by_a_dictionary_from_json(redis_url: str, redis: Database) -> None:
