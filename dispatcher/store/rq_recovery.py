@@ -8,6 +8,7 @@ it to the failed one, and a job with dependencies waits in the deferred one, bec
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -15,7 +16,7 @@ from typing import Any, Final
 
 from redis.exceptions import OutOfMemoryError
 
-from dispatcher.core.limits import Lane
+from dispatcher.core.limits import US, Lane
 from dispatcher.server.connection import Client, JsonScript, translate_outages
 from dispatcher.server.keys import Keys
 from dispatcher.store.intake import names_us
@@ -24,7 +25,9 @@ from dispatcher.store.rq_keys import QueueKeys
 EVERY: Final = timedelta(seconds=60)
 """How often one worker of the fleet sweeps."""
 
-_MOST: Final = 200
+_PAGE: Final = 200
+"""Members of a registry that one sweep looks at; each minute the next ones have their turn."""
+
 _MOST_NAMES: Final = 1_000
 _FAILED, _DEFERRED, _STARTED = 3, 4, 5  # positions in the keys of sweep.lua
 _GIVEN_UP_S: Final = 60
@@ -40,6 +43,7 @@ class Sweep:
         self._keys = keys
         self._queue = queue
         self._owner = owner
+        self._clock = clock
         self._sweep = JsonScript(client, "sweep", clock)
 
     def is_due(self) -> bool | None:
@@ -89,10 +93,18 @@ class Sweep:
         return int(self._sweep(names, {"jobs": [list(job) for job in mine]}))
 
     def _members(self, position: int, registries: dict[int, str]) -> list[str]:
+        registry = registries[position]
         newest = "+inf" if position != _STARTED else str(int(time.time()) - _GIVEN_UP_S)
         with translate_outages():
-            members: Any = self._client.zrangebyscore(registries[position], "-inf", newest, start=0, num=_MOST)
+            pages = math.ceil(self._client.zcount(registry, "-inf", newest) / _PAGE)
+            start = self._minute() % pages * _PAGE if pages > 1 else 0
+            members: Any = self._client.zrangebyscore(registry, "-inf", newest, start=start, num=_PAGE)
         return [member.decode("utf-8", "replace") for member in members]
+
+    def _minute(self) -> int:
+        """All workers of the fleet count the same minutes, whoever sweeps."""
+        now_s = time.time() if self._clock is None else self._clock() / US
+        return int(now_s // EVERY.total_seconds())
 
     def _is_ours(self, job_id: str) -> bool:
         with translate_outages():

@@ -21,7 +21,7 @@ from rq.serializers import JSONSerializer
 from rq.suspension import resume, suspend
 
 from dispatcher import jobs
-from dispatcher.core.limits import Lane
+from dispatcher.core.limits import US, Lane
 from dispatcher.errors import InvalidEvent
 from dispatcher.producer.blocking import Producer
 from dispatcher.server.keys import Keys
@@ -307,6 +307,21 @@ def test_the_sweep_brings_failed_jobs_of_ours_back_and_leaves_others_alone(queue
     assert Sweep(redis, KEYS, QUEUE, owner="test").sweep() == 1
     assert queue.job_ids == ["ours"]
     assert FailedJobRegistry(queue=queue).get_job_ids(cleanup=False) == ["other"]
+
+
+def test_a_job_of_ours_comes_back_from_behind_hundreds_of_others(queue: Queue, redis: Database) -> None:
+    registry = FailedJobRegistry(queue=queue).key
+    redis.zadd(registry, {f"gone-{n}": n for n in range(450)})
+    queue.enqueue(FUNCTION, {"category": "errors", "text": "x"}, job_id="ours")
+    redis.lpop(QUEUE.lanes[1])
+    redis.zadd(registry, {"ours": 1_000})
+    now_us = 1_900_000_020 * US
+    sweep, brought = Sweep(redis, KEYS, QUEUE, owner="test", clock=lambda: now_us), []
+    for _ in range(3):
+        brought.append(sweep.sweep())
+        now_us += 60 * US
+    assert sorted(brought) == [0, 0, 1]
+    assert queue.job_ids == ["ours"]
 
 
 def test_an_event_a_stock_worker_entered_is_never_run_again(queue: Queue, redis: Database) -> None:
