@@ -38,6 +38,7 @@
 -- @include accounting
 -- @include lines
 -- @include deferred
+-- @include leases
 -- @include digest
 -- @include subjects
 
@@ -205,6 +206,7 @@ local function groups_of(count, verdicts)
   return groups, gone
 end
 
+-- Gives back the slots of an event: those that it asks for, and those that it holds by limits which were in force before.
 local function give_back(n, request)
   for i = 2, #request do
     for _, position in ipairs(type(request[i]) == 'number' and { request[i] } or request[i]) do
@@ -213,6 +215,7 @@ local function give_back(n, request)
       end
     end
   end
+  leases.let_go(at, call.jobs[n], record.read(at, call.jobs[n]))
 end
 
 -- Gives back the slots of refused events that may own some: a dead worker may have been admitted with one, or it stood in line.
@@ -253,7 +256,7 @@ local function keep_tallies(groups)
       end
     end
     local only = tally.only
-    if tally.number == 1 and only.group.outcome == 'digested' and not tally.is_of_repeats and not digest.is_open(at, tally) then
+    if tally.number == 1 and only.group.outcome == 'digested' and not tally.is_of_repeats and plan.hlen(tally.key) == 0 then
       local group = only.group
       local event = {
         id = call.jobs[only.n], name = call.names[tostring(only.n)], category = group.category,

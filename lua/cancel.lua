@@ -1,7 +1,8 @@
 -- Ends parked events by hand: each leaves where it waits, is counted as dropped and gives its slots back, in one step.
 --
 -- @keys events parked lines timers totals awaited deferred deciding freed wake seen limited limited_older limited_log guarantees scheduled
--- @prefixes line waits scope minute
+-- @keys tallies
+-- @prefixes line waits scope minute tally
 -- KEYS      as in take.lua, and seen ZSET id -> instant at which a settled id is forgotten
 -- ARGV[1]   JSON {"now": us | absent, "remember_us", "most_decisions": as in settle.lua,
 --           "events": [{"id", "seq", "remember": true | absent, "why": JSON text for the record, "shown"}, ...]}

@@ -85,9 +85,7 @@ for _, id in ipairs(told_tallies) do
   local count, first, buffered = unpack(redis.call('HMGET', K.tally_prefix .. id, 'count', 'first', 'buffered'))
   local is_on_timer = redis.call('ZSCORE', KEYS[6], id)
   local place = buffered and 'buffered' or is_on_timer and 'timer' or redis.call('ZSCORE', KEYS[4], id) and 'line'
-  if not buffered or redis.call('ZSCORE', KEYS[6], buffered) then -- it may have been cancelled
-    tallies[id] = { tonumber(count or 0), first or '0', place or 'hands' }
-  end
+  tallies[id] = { tonumber(count or 0), first or '0', place or 'hands' }
 end
 
 local silences, suppressed = pairs_of(redis.call('HGETALL', KEYS[20])), {}

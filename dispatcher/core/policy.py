@@ -209,6 +209,9 @@ _REASONS: Final = {
 _MAX_LABEL: Final = 64
 """Longer values of a label stand in its scope as a digest."""
 
+_MAX_LINE: Final = 512
+"""Longer names of lines end in a digest of the values: the headers of all events in a line name it."""
+
 _REMEMBERED: Final = 4_096
 """Categories whose scopes are kept ready."""
 
@@ -454,7 +457,10 @@ class Policy:
         names = [scope.name for scope in scopes]
         if len(names) > 1:  # parted by blanks, of which a value may have some
             names = [name.replace("%", "%25").replace(" ", "%20") for name in names]
-        return " ".join(names) or f"category:{event.category}"
+        line = " ".join(names) or f"category:{event.category}"
+        if len(line) <= _MAX_LINE:
+            return line
+        return f"label:{event.category}:{blake2b(line.encode(), digest_size=16).hexdigest()}"
 
 
 def quiet_line(line: str) -> str:

@@ -189,15 +189,6 @@ local digest = module(function(digest)
     end
   end
 
-  -- Whether anything is counted: a buffered single that has left (it was cancelled) is nothing.
-  function digest.is_open(at, tally)
-    local buffered = plan.hget(tally.key, 'buffered')
-    if buffered and not plan.zscore(at.timers, buffered) then
-      plan.del(tally.key)
-    end
-    return plan.hlen(tally.key) > 0
-  end
-
   -- Parks the only event that was suppressed while nothing was: for a second one, or to be posted as itself. `wait_us` is for
   -- one that was set aside before and found no room. Returns how long it waits; nothing of one that cannot be read: it is the
   -- next to be taken.
@@ -215,7 +206,7 @@ local digest = module(function(digest)
     local instant = header.buffered and at.now + wait_us or at.now + tally.delay_us
     header.state, header.timer, header.buffered, header.category = 'waiting', true, first, event.category
     header.why = { cjson.decode(why)[3], cjson.null }
-    header.deadline = event.deadline
+    header.deadline, header.holds, header.slots = event.deadline, nil, nil
     plan.srem(at.leased, event.id)
     plan.sadd(at.tallies, tally.id)
     plan.zadd(at.timers, instant, event.id)

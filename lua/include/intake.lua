@@ -89,11 +89,7 @@ local intake = module(function(intake)
     accounting.unpark(at, header)
     header.state, header.timer, header.scheduled, header.entry = nil, nil, nil, nil
     hand_out_again(at, id, header, payload)
-    local tally = header.buffered and 'digest:' .. header.category
-    if tally and plan.hget(at.tally_prefix .. tally, 'buffered') == id then
-      plan.del(at.tally_prefix .. tally)
-      plan.srem(at.tallies, tally)
-    end
+    leases.leave_tally(at, id, header)
   end
 
   -- Hands out an event that a dead or stopped worker left.

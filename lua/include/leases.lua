@@ -5,9 +5,9 @@
 -- means that no worker could. After an interruption live workers must renew first: for GRACE_US no owner is taken over. The beat
 -- also shows that the clock was stepped back: the last call was later than now.
 --
--- `at` names the keys events, leases, requeued, parked, lines, timers, scheduled, posting, totals, cooldowns, those of include/deferred.lua,
--- for `renew` also beat, reopening and pause;
--- grace_us: from a post with an unknown delivery status until it is reconciled; scope_prefix; and now.
+-- `at` names the keys events, leases, requeued, parked, lines, timers, scheduled, posting, totals, cooldowns, tallies, those of
+-- include/deferred.lua, for `renew` also beat, reopening and pause;
+-- grace_us: from a post with an unknown delivery status until it is reconciled; scope_prefix; tally_prefix; and now.
 local leases = module(function(leases)
   leases.POISON_DEATHS = 2 -- workers that died with an event, from which on it is taken alone
   local GRACE_US = 2000000
@@ -152,9 +152,19 @@ local leases = module(function(leases)
     return is_all
   end
 
+  -- The tally of a buffered single (include/digest.lua) goes when that leaves.
+  function leases.leave_tally(at, id, header)
+    local tally = header.buffered and 'digest:' .. header.category
+    if tally and plan.hget(at.tally_prefix .. tally, 'buffered') == id then
+      plan.del(at.tally_prefix .. tally)
+      plan.srem(at.tallies, tally)
+    end
+  end
+
   -- A parked event leaves its timer or its line: wherever it is, since a malformed header may name another place. The caller
   -- removes it from `parked` and writes it to its next place.
   function leases.leave_place(at, id, header)
+    leases.leave_tally(at, id, header)
     plan.zrem(at.timers, id)
     plan.zrem(at.scheduled, id)
     if header.line and plan.zscore(at.line_prefix .. header.line, id) then

@@ -220,6 +220,23 @@ def test_an_event_that_expires_after_its_limits_were_removed_leaves_no_slots(sta
     assert (stage.total("dead"), stage.slots("category:errors")) == (1, {})
 
 
+@pytest.mark.parametrize("later", [[], ["c", "d"]])
+def test_an_event_that_is_digested_by_new_limits_gives_back_the_key_of_older_ones(
+    stage: Stage, ann: Worker, later: list[str]
+) -> None:
+    ann.follow(stage.put_in_force(with_category("{limits: [2/30m], on_limit: defer, once: {per: 30m}}")))
+    stage.send("a", "b")
+    stage.send("waits", dedup_key="db1")
+    ann.run()
+    (key,) = stage.redis.scan_iter(match="*once:*")
+    assert stage.redis.zcard(key) == 1
+    ann.follow(stage.put_in_force(with_category("{limits: [2/30m], on_limit: digest}")))
+    stage.send(*later)
+    ann.run()
+    assert stage.snapshot().all_tallies == 1
+    assert not stage.redis.zcard(key)
+
+
 def test_an_event_that_waits_again_holds_slots_of_the_limits_in_force_only(stage: Stage, ann: Worker) -> None:
     ann.follow(stage.put_in_force(LIMITED))
     send(stage, "a", labels={"host": "db1"})

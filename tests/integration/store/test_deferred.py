@@ -90,6 +90,22 @@ def test_a_full_label_does_not_hold_up_another(redis: Database) -> None:
     assert category_line(stage, "label:errors:host=db1") == ["a1", "a2"]
 
 
+def test_an_event_over_many_limits_of_long_labels_waits_for_all_of_them(redis: Database) -> None:
+    policy = policy_of("100/30m", "", on_limit=OnLimit.DEFER)
+    labels = {f"label-{number}": "\N{SNOWMAN} " * 31 for number in range(32)}
+    rule = replace(policy.defaults, per_label=dict.fromkeys(labels, (Limit.parse("1/30m"),)))
+    stage = Stage(redis, replace(policy, categories={"errors": rule}))
+    ann = stage.worker()
+    stage.send("a", "b", labels=labels)
+    stage.send("c", labels=labels | {"label-31": "other"})
+    ann.run()
+    assert (posted(stage), len(stage.snapshot().lines)) == (["a"], 2)
+    stage.clock.now_us += WINDOW_US
+    ann.run()
+    assert posted(stage) == ["a", "b"]
+    assert stage.letters() == []
+
+
 def test_as_many_wait_as_may_and_the_next_is_a_dead_letter(redis: Database) -> None:
     policy = policy_of("100/30m", "1/30m", on_limit=OnLimit.DEFER)
     stage = Stage(redis, replace(policy, categories={"errors": replace(policy.defaults, max_parked=2)}))

@@ -801,6 +801,7 @@ def test_after_a_lone_event_was_cancelled_another_one_can_be_lone(stage: Stage, 
     parked.cancel(list(parked.find(ParkedFilter())), "me")
     ann.decided()
     assert stage.books.is_drained()
+    assert stage.snapshot().all_tallies == 0
     (alone,) = storm(stage, 1)
     ann.run()
     assert "buffered" in stage.header(alone)

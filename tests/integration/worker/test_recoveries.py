@@ -507,6 +507,17 @@ def test_repeats_of_a_failure_that_is_never_posted_are_forgotten_with_it(stage: 
     assert ends(stage) == {"f": "dropped resolved", "g": "digested repeat", "r": "dropped unposted"}
 
 
+def test_an_event_that_waits_alone_for_a_digest_leaves_none_when_its_failure_is_over(stage: Stage, ann: Worker) -> None:
+    stage.send("x", category="told")
+    fire(stage, "f", category="told")
+    ann.run()
+    assert stage.snapshot().all_tallies == 1
+    resolve(stage, "r", "told")
+    ann.run()
+    assert stage.snapshot().all_tallies == 0
+    assert ends(stage)["f"] == "dropped resolved"
+
+
 def test_repeats_of_a_failure_that_an_operator_cancels_are_forgotten_at_the_end_of_its_age(
     stage: Stage, ann: Worker
 ) -> None:
