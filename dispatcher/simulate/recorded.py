@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from dispatcher.core.limits import NO_CATEGORY
 from dispatcher.server.connection import Client, translate_outages
 from dispatcher.server.keys import Keys
 from dispatcher.simulate.arrivals import Arrival, Arrivals
@@ -19,8 +20,8 @@ _AT_ONCE: Final = 60
 def read_recorded(client: Client, keys: Keys, span_us: int, into: Arrivals) -> None:
     """Read what came in the last ``span_us``, by the server's clock. Raises ``GateUnavailable``.
 
-    Nothing is written. What was counted as ``other`` stays that; duplicates have no category. The lines are numbered as
-    they would be in a file.
+    Nothing is written. What was counted as ``other`` stays that; duplicates have no category. What could not be read
+    is no event, and is left out. The lines are numbered as they would be in a file.
     """
     with translate_outages():
         seconds, _ = client.time()
@@ -42,6 +43,7 @@ def read_recorded(client: Client, keys: Keys, span_us: int, into: Arrivals) -> N
 def _spread(counts: Counts) -> list[tuple[int, str]]:
     """The instants within a minute of the events that were counted in it, in order."""
     came = counts.received_by_category() | {"": counts.total("duplicate")}
+    came.pop(NO_CATEGORY, None)
     return sorted(
         (MINUTE_US * (2 * n + 1) // (2 * count), category) for category, count in came.items() for n in range(count)
     )

@@ -133,7 +133,7 @@ def test_what_the_books_counted_is_a_trace_and_limits_in_force_can_be_compared(
     minute = int(redis.time()[0]) // 60 - 2
     for number, fields in (
         (minute, {"sent errors": 1, "dropped errors limit:category": 1, "received": 3, "duplicate": 1}),
-        (minute - 5, {"held errors": 2, "parked news": 1}),
+        (minute - 5, {"held errors": 2, "parked news": 1, "dead - undecodable": 1}),
         (minute - 70, {"sent errors": 100}),
     ):
         redis.hset(Keys("dispatcher").minute(number), mapping=fields)
