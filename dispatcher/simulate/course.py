@@ -45,6 +45,8 @@ GLOBAL: Final = "global"
 Ended: TypeAlias = Callable[[int, str, str], None]
 """Told of each event: its line, its outcome, and the reason."""
 
+_TOLD_BY_OTHERS: Final = frozenset({Reason.REPEAT.value, Reason.RESOLVED.value, Reason.UNPOSTED.value})
+
 
 @dataclass(slots=True)
 class _Live:
@@ -78,6 +80,8 @@ class Course:
             (GLOBAL, str(each)): Fullest(each) for each in policy.global_limits
         }
         """By scope and limit."""
+        self.told_by_others: Counter[str] = Counter()
+        """By category, how many ended unsent with nothing left to tell: repeats, and what a recovery made needless."""
         self.unnamed_duplicates = 0
         self.denials: list[Denied] = []
         """What refused events, since this was last emptied."""
@@ -274,6 +278,7 @@ class Course:
             self._held[live.category] -= 1
         counts = self.categories[live.category]
         setattr(counts, outcome, getattr(counts, outcome) + 1)
+        self.told_by_others[live.category] += reason in _TOLD_BY_OTHERS
         if self._ended is not None:
             self._ended(live.line, outcome, reason)
 

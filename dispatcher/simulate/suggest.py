@@ -20,7 +20,6 @@ from dispatcher.errors import DispatcherError
 from dispatcher.settings.limits_file import read_limits
 from dispatcher.settings.yaml_reader import read_yaml
 from dispatcher.simulate.course import MOST_NAMES, Course
-from dispatcher.simulate.figures import Counts
 from dispatcher.simulate.simulation import Simulated, Trace
 
 GREATER: Final = 1.5
@@ -69,7 +68,7 @@ def suggest(trace: Trace, halves: Sequence[Trace], base: str, percent: float, si
     """
     document: dict[str, Any] = read_yaml(base).data or {}
     policy = read_limits(base, "the limits file").policy
-    times = _times(trace)
+    times = _times(trace, policy)
     middle_us = halves[1].first_us
     plan = _planned(times, middle_us, policy, percent)
     for n in range(1, ROUNDS + 1):
@@ -87,13 +86,13 @@ def suggest(trace: Trace, halves: Sequence[Trace], base: str, percent: float, si
     raise AssertionError("the last round returns or raises")
 
 
-def _times(trace: Trace) -> dict[str, array[int]]:
-    """When the events of each category came, by the second; beyond so many names there is none."""
+def _times(trace: Trace, policy: Policy) -> dict[str, array[int]]:
+    """When the events of each category came, by the second; none of rejected ones, and none beyond so many names."""
     times: dict[str, array[int]] = {}
     for arrival in trace:
         if arrival.category in times:
             times[arrival.category].append(arrival.at_us - arrival.at_us % US)
-        elif arrival.category and len(times) < MOST_NAMES:
+        elif arrival.category and len(times) < MOST_NAMES and not _rejects(policy, arrival.category):
             times[arrival.category] = array("q", [arrival.at_us - arrival.at_us % US])
     return times
 
@@ -106,7 +105,7 @@ def _planned(times: Mapping[str, array[int]], middle_us: int, policy: Policy, pe
     passing = {name: _passing(came, [each.limit for each in plan.categories[name]]) for name, came in times.items()}
     for limit in policy.global_limits or (_WINDOW,):
         plan.together.append(_number_together(passing, limit))
-    _guarantee(plan, passing)
+    _guarantee(plan, passing, {name: rule.guarantee for name, rule in policy.categories.items() if name not in passing})
     return plan
 
 
@@ -152,10 +151,13 @@ def _number_together(passing: Mapping[str, Sequence[int]], limit: Limit) -> _Num
     return _Number(replace_max(limit, most + spare), why)
 
 
-def _guarantee(plan: _Plan, passing: Mapping[str, Sequence[int]]) -> None:
-    """What those need that need less than an equal share is kept for them; the global limit gets room for it."""
+def _guarantee(plan: _Plan, passing: Mapping[str, Sequence[int]], absent: Mapping[str, int]) -> None:
+    """What those need that need less than an equal share is kept for them; the global limit gets room for it.
+
+    ``absent`` is what was guaranteed to categories that have no events: that stays.
+    """
     longest = max(plan.together, key=lambda number: number.limit.window_us)
-    window, kept = _window(longest.limit), 0
+    window, kept = _window(longest.limit), sum(absent.values())
     for name, came in passing.items():
         need = fullest(came, longest.limit)
         if need * len(passing) < longest.limit.max:
@@ -168,15 +170,26 @@ def _guarantee(plan: _Plan, passing: Mapping[str, Sequence[int]]) -> None:
 
 def _losers(course: Course, policy: Policy, percent: float) -> dict[str, float]:
     """The categories that lose more, and how many per cent."""
-    lost = {name: 100 * _lost(each, policy, name) / each.offered for name, each in course.categories.items()}
+    lost = {name: 100 * _lost(course, policy, name) / each.offered for name, each in course.categories.items()}
     return {name: share for name, share in lost.items() if share > percent}
 
 
-def _lost(counts: Counts, policy: Policy, name: str) -> int:
-    """How many were not sent when they came: dropped, digested, dead; where they wait, deferred."""
+def _lost(course: Course, policy: Policy, name: str) -> int:
+    """How many were not sent when they came: dropped, digested, dead; where they wait, deferred.
+
+    Not those that nobody misses: repeats, what is over, and what is rejected as it was before.
+    """
+    counts = course.categories[name]
+    if _rejects(policy, name):
+        return 0
     if policy.rule(name).on_limit is OnLimit.DEFER:
         return counts.deferred + counts.dead - counts.expired
-    return counts.dropped + counts.digested + counts.dead
+    return counts.dropped + counts.digested + counts.dead - course.told_by_others[name]
+
+
+def _rejects(policy: Policy, name: str) -> bool:
+    """Whether events of the category are no concern of any limit."""
+    return policy.reject_unknown and not policy.knows(name)
 
 
 def _raise(plan: _Plan, names: Iterable[str]) -> None:
@@ -271,8 +284,7 @@ def _written(
         lines.append(f"  {_value(name)}:" if name in plan.categories or said else f"  {_value(name)}: {{}}")
         if name in plan.categories:
             lines += _list(plan.categories[name], said, 4)
-            said.pop("limits", None)
-        said.pop("guarantee", None)
+            said = {key: value for key, value in said.items() if key not in {"limits", "guarantee"}}
         if name in plan.guarantees:
             number, why = plan.guarantees[name]
             lines.append(f"    guarantee: {number}  # {why}")

@@ -11,7 +11,7 @@ import pytest
 from dispatcher.core.limits import US, Limit
 from dispatcher.core.policy import Policy
 from dispatcher.settings.limits_file import read_limits
-from dispatcher.simulate.arrivals import Arrival, Arrivals
+from dispatcher.simulate.arrivals import Arrival, Arrivals, Details
 from dispatcher.simulate.simulation import Simulated, Trace, simulate
 from dispatcher.simulate.suggest import GREATER, NoSuggestion, fullest, refused, suggest
 from tests.support.servers import Database
@@ -110,12 +110,37 @@ def test_a_suggestion_keeps_its_promise_and_another_day_of_the_same_kind_loses_n
 
 def test_what_no_number_can_save_is_no_suggestion(redis: Database, keep: Callable[[Came], Arrivals]) -> None:
     trace = keep([(n, "a") for n in range(12)])
-    base = '{"unknown_categories": "reject"}'  # and the suggestion names it: then it is known
-    text = suggest(trace, trace.halves(), base, PERCENT, lambda part, policy, _: simulate(redis, part, policy))
-    assert "12 came" in text
     closed = '{"quiet": {"ever": {"times": ["11:00-13:00"], "zone": "UTC", "then": "drop"}}}'
     with pytest.raises(NoSuggestion, match=r"after 8 rounds more than 2 % are still lost: a 100\.00 %"):
         suggest(trace, trace.halves(), closed, PERCENT, lambda part, policy, _: simulate(redis, part, policy))
+
+
+def test_what_the_limits_reject_stays_rejected_and_guarantees_of_who_was_silent_stay(
+    redis: Database, keep: Callable[[Came], Arrivals]
+) -> None:
+    trace = keep([(3_600 * n, name) for n in range(12) for name in ("known", "knwon")])
+    base = (
+        '{"global": {"limits": ["10/30m"]}, "unknown_categories": "reject",'
+        ' "categories": {"known": {}, "silent": {"guarantee": 5}}}'
+    )
+    text = suggest(trace, trace.halves(), base, PERCENT, lambda part, policy, _: simulate(redis, part, policy))
+    policy = read_limits(text, "suggested.yaml").policy
+    assert "# Suggested from 12 events " in text
+    assert policy.reject_unknown
+    assert {name: rule.guarantee for name, rule in policy.categories.items()} == {"known": 1, "silent": 5}
+    assert policy.global_limits == (Limit.parse("8/30m"),)  # 1 of known, 1 more for other days, and the guarantees
+
+
+def test_repeats_and_what_a_recovery_made_needless_are_not_lost(redis: Database) -> None:
+    with Arrivals() as trace:
+        for line, (at_s, key, status) in enumerate(
+            [(0, "disk", "firing"), (1, "disk", "firing"), (2, "disk", "firing"), (3, "cpu", "resolved")], 1
+        ):
+            details = Details(dedup_key=key, status=status)
+            trace.add(Arrival((1_769_860_800 + at_s) * US, line, "alerts", details))
+        base = '{"defaults": {"once": {"per": "4h"}, "resolved": "ignore"}}'
+        text = suggest(trace, trace.halves(), base, PERCENT, lambda part, policy, _: simulate(redis, part, policy))
+    assert "simulation lost too much" not in text
 
 
 def test_the_numbers_are_those_of_windows() -> None:
