@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from dispatcher.settings.content import Content
 from dispatcher.settings.describe import rules
 from dispatcher.settings.limits_file import read_policy
+from dispatcher.settings.limits_values import DEFAULT_CHANNEL_KEY
 from dispatcher.settings.yaml_reader import read_yaml
+
+_NAMED: Final = {"categories": "category", "channels": "channel", "hooks": "hook", "quiet": "quiet"}
+"""Sections with a rule for each name, and what the rule is called."""
+
+_ALONE: Final = {
+    "channels": "channels",
+    "defaults": "unknown categories",
+    "unknown_categories": "unknown categories",
+    "dead_letters": "dead letters",
+}
+"""Other sections that their rule does not share its name with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,20 +36,20 @@ class Change:
 def changes(before: Content | None, after: Content) -> list[Change]:
     """The rules that read differently, in the order of ``after``, then those of what is only named before.
 
-    A category that one of the two does not name has its rule there all the same. Where no rule reads differently and
-    the two still differ, it is the keys that do.
+    A category that one of the two does not name has its rule there all the same. Then come the keys that differ and of
+    which no such rule tells.
     """
     new, old = read_policy(after.text, "after")[0], None if before is None else read_policy(before.text, "before")[0]
     was = {} if old is None else rules(old, new.categories)
     will_be = rules(new, () if old is None else old.categories)
-    found = [
-        Change(was.get(name), will_be.get(name))
-        for name in [*will_be, *(was.keys() - will_be.keys())]
+    found = {
+        name: Change(was.get(name), will_be.get(name))
+        for name in dict.fromkeys([*will_be, *was])
         if _said(was.get(name)) != _said(will_be.get(name))
-    ]
-    if before is None or found or before.digest == after.digest:
-        return found
-    return list(_keys(before, after))
+    }
+    if before is None or before.digest == after.digest:
+        return list(found.values())
+    return [*found.values(), *_keys(before, after, {name.partition(", route ")[0] for name in found})]
 
 
 def _said(sentence: str | None) -> str | None:
@@ -45,17 +57,30 @@ def _said(sentence: str | None) -> str | None:
     return sentence and sentence.partition(": ")[2]
 
 
-def _keys(before: Content, after: Content) -> Iterator[Change]:
+def _keys(before: Content, after: Content, told: Container[str]) -> Iterator[Change]:
+    """The keys that differ, but for those of which the rules that are ``told`` tell."""
     was, will_be = (dict(_leaves(read_yaml(content.text).data)) for content in (before, after))
-    for name in sorted(was.keys() | will_be.keys()):
-        if was.get(name) != will_be.get(name):
-            yield Change(*(f"{name}: {values[name]}" if name in values else None for values in (was, will_be)))
+    for path in sorted(was.keys() | will_be.keys()):
+        if was.get(path) != will_be.get(path) and (_has_no_words(path) or _rule_of(path) not in told):
+            name = ".".join(path)
+            yield Change(*(f"{name}: {values[path]}" if path in values else None for values in (was, will_be)))
 
 
-def _leaves(tree: dict[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
+def _rule_of(path: tuple[str, ...]) -> str:
+    """The rule that tells of a key, by its name in ``rules``."""
+    if path[0] in _NAMED and path != ("channels", DEFAULT_CHANNEL_KEY, *path[2:]):
+        return f"{_NAMED[path[0]]} {path[1]}"
+    return _ALONE.get(path[0], path[0])
+
+
+def _has_no_words(path: tuple[str, ...]) -> bool:
+    """Whether no sentence says the value: of templates, and of the length of texts in the decision record."""
+    return path[-1] in {"template", "text"} or (path[0] == "hooks" and path[-1] not in {"verify", "secret_file"})
+
+
+def _leaves(tree: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
     for key, value in tree.items():
-        name = f"{path}.{key}" if path else key
         if isinstance(value, dict) and value:
-            yield from _leaves(value, name)
+            yield from _leaves(value, (*path, key))
         else:
-            yield name, json.dumps(value)
+            yield (*path, key), json.dumps(value)

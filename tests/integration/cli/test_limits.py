@@ -338,11 +338,54 @@ def test_a_difference_without_a_file_is_that_of_the_settings_file(env: dict[str,
     assert (result.code, json.loads(result.out)["file"]) == (1, str(Path.cwd() / "new.yaml"))
 
 
-def test_a_difference_that_no_sentence_shows_is_one_of_keys(env: dict[str, str]) -> None:
-    run("limits", "apply", write("old.yaml", "categories: {errors: {max_parked: 5}}\n"), **env)
-    result = run("limits", "diff", write("new.yaml", "categories: {errors: {max_parked: 6}}\n"), **env)
+HOOK = "hooks: {ci: {verify: token, header: X-Token, secret_file: /run/secret, category: ci, text: '{{ body.a }}'}}\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "keys"),
+    [
+        pytest.param(
+            "categories: {errors: {max_parked: 5}}\n",
+            "categories: {errors: {max_parked: 6}}\n",
+            ["- categories.errors.max_parked: 5", "+ categories.errors.max_parked: 6"],
+            id="that has no effect",
+        ),
+        pytest.param(
+            "categories: {errors: {limits: [1/1m], template: a}}\n",
+            "categories: {errors: {limits: [2/1m], template: b}}\n",
+            ['- categories.errors.template: "a"', '+ categories.errors.template: "b"'],
+            id="of a rule that reads differently",
+        ),
+        pytest.param(
+            HOOK,
+            HOOK.replace("body.a", "body.b"),
+            ['- hooks.ci.text: "{{ body.a }}"', '+ hooks.ci.text: "{{ body.b }}"'],
+        ),
+        pytest.param(
+            "categories: {errors: {on_limit: defer, max_parked: 5}}\n",
+            "categories: {errors: {on_limit: defer, max_parked: 6}}\n",
+            [],
+            id="that its sentence says",
+        ),
+    ],
+)
+def test_a_difference_that_no_sentence_shows_is_one_of_keys(
+    old: str, new: str, keys: list[str], env: dict[str, str]
+) -> None:
+    """Also where another rule reads differently."""
+    run("limits", "apply", write("old.yaml", f"{old}channels: {{'#a': {{pace: none}}}}\n"), **env)
+    result = run("limits", "diff", write("new.yaml", new), **env)
     assert result.code == 1
-    assert result.out == "- categories.errors.max_parked: 5\n+ categories.errors.max_parked: 6\n"
+    assert "- Channel #a: no pace, messages are posted as they come." in result.out.splitlines()
+    assert [line for line in result.out.splitlines() if re.match(r"[-+] \w+\.", line)] == keys
+
+
+def test_rules_that_are_gone_stand_in_the_order_of_the_older_limits(env: dict[str, str]) -> None:
+    names = ["#f", "#b", "#d", "#a", "#c", "#e"]
+    paces = ", ".join(f"'{name}': {{pace: none}}" for name in names)
+    run("limits", "apply", write("old.yaml", f"channels: {{{paces}}}\n"), **env)
+    out = run("limits", "diff", write("new.yaml", ""), **env).out
+    assert [line.split()[2].rstrip(":") for line in out.splitlines() if line.startswith("- Channel")] == names
 
 
 def test_against_nothing_every_rule_is_new(env: dict[str, str]) -> None:
