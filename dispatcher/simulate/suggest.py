@@ -304,5 +304,6 @@ def _list(numbers: Sequence[_Number], said: Mapping[str, Any], indent: int) -> l
 
 
 def _value(value: object) -> str:
-    """JSON, which is YAML too."""
-    return json.dumps(value, ensure_ascii=False)
+    """JSON, which is YAML too; what is not printable is written as YAML escapes it."""
+    text = json.dumps(value, ensure_ascii=False)
+    return "".join(char if char.isprintable() else f"\\U{ord(char):08x}" for char in text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections.abc import Callable, Iterator
@@ -129,6 +130,16 @@ def test_what_the_limits_reject_stays_rejected_and_guarantees_of_who_was_silent_
     assert policy.reject_unknown
     assert {name: rule.guarantee for name, rule in policy.categories.items()} == {"known": 1, "silent": 5}
     assert policy.global_limits == (Limit.parse("8/30m"),)  # 1 of known, 1 more for other days, and the guarantees
+
+
+def test_what_cannot_be_printed_is_escaped_in_a_suggestion(redis: Database, keep: Callable[[Came], Arrivals]) -> None:
+    trace, template = keep([(0, "a")]), "\u2028{{ text }}\x85 größer"
+    base = json.dumps({"categories": {"a": {"template": template}}})
+    text = suggest(trace, trace.halves(), base, PERCENT, lambda part, policy, _: simulate(redis, part, policy))
+    made = read_limits(text, "suggested.yaml").policy.categories["a"].style.template
+    assert made is not None
+    assert made.source == template
+    assert "größer" in text
 
 
 def test_repeats_and_what_a_recovery_made_needless_are_not_lost(redis: Database) -> None:
