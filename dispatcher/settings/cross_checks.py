@@ -74,11 +74,14 @@ def _guarantees(file: LimitsFile, policy: Policy, tree: Tree) -> Iterator[Proble
     if not asking:
         return
     longest = policy.longest_global
+    instead = "has shadow limits alone" if policy.global_shadows else "is []"
     total = 0
     for name, section in asking.items():
         path: Path = ("categories", name, "guarantee")
         if longest is None:
-            said = f"{section.guarantee}, a guarantee is a part of the longest global window, and global.limits is []"
+            said = (
+                f"{section.guarantee}, a guarantee is a part of the longest global window, and global.limits {instead}"
+            )
             yield Problem(tree.position(path), shown_path(path), said)
             continue
         total += section.guarantee

@@ -262,7 +262,7 @@ def read_by(value: object) -> By:
     for item, label in enumerate(value):
         if not isinstance(label, str):
             raise fault(", expected the name of a label", item=item)
-        read_label(label)
+        read_label(label, item=item)
     return tuple(value)
 
 
@@ -334,11 +334,12 @@ def read_guarantee(value: object) -> int:
     raise fault(f", expected a whole number from 1 to {MAX_LIMIT}, a part of the longest global window")
 
 
-def read_label(value: str) -> str:
-    """A label's name."""
+def read_label(value: str, **where: int) -> str:
+    """A label's name; ``where`` as ``fault`` has it."""
     if not value or not value.isprintable() or len(value) > MAX_LABEL_NAME or set(value) & set(" :="):
         raise fault(
-            f", expected the name of a label, 1 to {MAX_LABEL_NAME} printable characters without blank, : and ="
+            f", expected the name of a label, 1 to {MAX_LABEL_NAME} printable characters without blank, : and =",
+            **where,
         )
     return value
 

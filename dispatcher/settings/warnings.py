@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -94,10 +95,11 @@ def _guarantees_out_of_reach(policy: Policy, tree: Tree) -> Iterator[Problem]:
     """Guarantees larger than what the category's own limits ever admit in that window."""
     longest = policy.longest_global
     for name, rule in policy.categories.items():
-        if longest is None or not rule.guarantee:
+        if longest is None or rule.guarantee <= 1:
             continue
+        less = replace(longest, max=rule.guarantee - 1)
         for limit in rule.limits:
-            if limit.max * -(-longest.window_us // limit.window_us) < rule.guarantee:
+            if implies(limit, less):
                 path: Path = ("categories", name, "guarantee")
                 said = f"{rule.guarantee} can never be used up, since the category's own limit is {limit}"
                 yield Problem(tree.position(path), shown_path(path), said)

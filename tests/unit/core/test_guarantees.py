@@ -90,6 +90,12 @@ def test_a_guarantee_that_its_own_limit_never_lets_it_use_is_a_warning() -> None
     assert warnings(text) == [f"limits.yaml:2:23: categories.errors.guarantee: {said}"]
 
 
+def test_half_an_hour_may_hold_what_two_of_the_clock_do() -> None:
+    assert warnings("categories: {errors: {guarantee: 10, limits: [5/30m fixed]}}") == []
+    [said] = warnings("categories: {errors: {guarantee: 11, limits: [5/30m fixed]}}")
+    assert said.endswith("11 can never be used up, since the category's own limit is 5/30m fixed")
+
+
 @pytest.mark.parametrize("name", ["global", "shared", "guarantee:errors"])
 def test_a_share_that_is_used_up_counts_as_the_global_limit(name: str) -> None:
     assert limit_reason(name) is Reason.LIMIT_GLOBAL

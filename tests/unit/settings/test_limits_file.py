@@ -660,6 +660,18 @@ def test_a_file_without_values_gives_the_built_in_defaults(text: str) -> None:
             id="guarantee of nothing",
         ),
         pytest.param(
+            "global: {limits: [{max: 9, window: 1h, shadow: true}]}\ncategories: {a: {guarantee: 1}}",
+            "2:29: categories.a.guarantee: 1, a guarantee is a part of the longest global window, and global.limits "
+            "has shadow limits alone",
+            id="guarantee of what is not enforced",
+        ),
+        pytest.param(
+            "defaults: {once: {by: [host, 'a b'], per: 4h}}",
+            "1:30: defaults.once.by[1]: 'a b', expected the name of a label, 1 to 64 printable characters without "
+            "blank, : and =",
+            id="once by what is no label",
+        ),
+        pytest.param(
             "categories:\n  a: {guarantee: 60}\n  b: {guarantee: 41}",
             "3:18: categories.b.guarantee: 41 makes 101 guaranteed in all, expected at most the 100/30m of "
             "global.limits",
