@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar, cast
 import click
 
 from dispatcher.core.past import read_when
-from dispatcher.core.units import CHANNEL_ID, CHANNEL_NAME, US, seconds_of
+from dispatcher.core.units import CHANNEL_ID, CHANNEL_NAME, US, length_us, seconds_of
 
 MOST_WORDS: Final = 200
 """Characters of a reason, which stands in every line about an event that it suppresses."""
@@ -63,6 +63,7 @@ CATEGORY_NAME: Final = Parsed("CATEGORY", _category)
 CHANNEL: Final = Parsed("CHANNEL", _channel)
 WHEN: Final = Parsed("TIME", read_when)
 SPAN_US: Final = Parsed("SPAN", lambda text: round(seconds_of(text) * US))
+LENGTH_US: Final = Parsed("SPAN", length_us)
 SPAN_S: Final = Parsed("SPAN", seconds_of)
 WORDS: Final = Parsed("WORDS", _words)
 

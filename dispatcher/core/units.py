@@ -67,6 +67,14 @@ def seconds_of(text: str) -> float:
         raise ValueError(f"{error}, or seconds") from None
 
 
+def length_us(text: str) -> int:
+    """The microseconds of ``seconds_of``; zero is refused in any spelling."""
+    span_us = round(seconds_of(text) * US)
+    if span_us < 1:
+        raise ValueError(f"{text!r}, expected a span longer than zero")
+    return span_us
+
+
 def format_duration(span_us: int) -> str:
     """The shortest exact spelling that ``parse_duration`` reads back: ``30m``, not ``1800s``."""
     for unit in ("d", "h", "m", "s"):

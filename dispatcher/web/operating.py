@@ -22,7 +22,7 @@ from dispatcher.app.limits import LimitsFile
 from dispatcher.app.operating import Desk
 from dispatcher.core.limits import EVERYTHING
 from dispatcher.core.matchers import Matchers, parse_matchers
-from dispatcher.core.units import CATEGORY, US, normal_channel, seconds_of
+from dispatcher.core.units import CATEGORY, US, length_us, normal_channel
 from dispatcher.errors import ConfigError
 from dispatcher.logs.event_log import EventLog
 from dispatcher.settings.describe import sentences
@@ -143,8 +143,8 @@ class Operating:
         """``PUT /v1/mutes/{category}``: suppress a category ``for`` a time, and ``why``."""
         category = str(_category(request))
         asked = Asked.in_body(body)
-        for_s, why = asked.take("for", seconds_of, "a span such as 2h"), asked.text("why")
-        if for_s is None:
+        for_us, why = _length_us(asked, "for"), asked.text("why")
+        if for_us is None:
             asked.fault("for", "for is missing or none, expected a span such as 2h")
         if why is None:
             asked.fault("why", "why is missing or none, expected a reason in a few words")
@@ -152,7 +152,7 @@ class Operating:
 
         def work() -> dict[str, Any]:
             who = caller_of(request).name
-            until_us = _stored(lambda: self._desk.silencing.mute(category, round((for_s or 0) * US), who, why or ""))
+            until_us = _stored(lambda: self._desk.silencing.mute(category, for_us or 0, who, why or ""))
             self._note(request, "mute", about=category, why=why or "")
             return {"category": category, "until": until_us / US, "who": who, "why": why}
 
@@ -319,22 +319,21 @@ class Operating:
 def wanted_of(asked: Asked, who: str, start_us: int | None) -> Wanted:
     """The silence that is asked for; raises ``Problem`` with all faults."""
     matchers = _matchers(asked)
-    for_s, why = _span(asked, "for"), asked.text("why")
-    idle_s = _span(asked, "end_if_idle")
+    for_us, why = _length_us(asked, "for"), asked.text("why")
+    idle_us = _length_us(asked, "end_if_idle")
     until_resolved, no_report = asked.flag("until_resolved"), asked.flag("no_report")
     if matchers is not None and matchers.matches_everything:
         asked.fault("matchers", MATCHES_EVERYTHING)
-    if for_s is None and not asked.has_faults:
+    if for_us is None and not asked.has_faults:
         asked.fault("for", "for is missing or none, expected a span such as 2h")
     if why is None and not asked.has_faults:
         asked.fault("why", "why is missing or none, expected a reason in a few words")
     asked.done()
-    if matchers is None or for_s is None or why is None:
+    if matchers is None or for_us is None or why is None:
         raise TypeError("what is missing is a fault")
-    idle_us = None if idle_s is None else round(idle_s * US)
     return Wanted(
         matchers,
-        round(for_s * US),
+        for_us,
         who,
         why,
         start_us,
@@ -378,14 +377,13 @@ def _matchers(asked: Asked) -> Matchers | None:
     return found
 
 
-def _span(asked: Asked, name: str) -> float | None:
-    return asked.take(name, _span_s, "a span such as 2h")
+def _length_us(asked: Asked, name: str) -> int | None:
+    def read(value: object) -> int:
+        if not isinstance(value, str):
+            raise TypeError
+        return length_us(value)
 
-
-def _span_s(value: object) -> float:
-    if not isinstance(value, str):
-        raise TypeError
-    return seconds_of(value)
+    return asked.take(name, read, "a span such as 2h")
 
 
 def _instant_us(value: object) -> int:

@@ -100,6 +100,7 @@ def test_a_mute_is_ended_once(redis: Database, inside: InProcess) -> None:
         (("mute", "errors", "--for", "2h", "--why", "a\x1b[31m"), "expected 1 to 200 printable characters"),
         (("mute", "errors", "--for", "two hours", "--why", "x"), "expected a number and a unit"),
         (("mute", "errors", "--for", "0s", "--why", "x"), "expected a span longer than zero"),
+        (("mute", "errors", "--for", "0", "--why", "x"), "'--for': '0', expected a span longer than zero"),
         (("mute", "no category", "--for", "2h", "--why", "x"), "'no category' is no category"),
         (("unmute", "#ops"), "'#ops' is no category"),
         (("mute", "--for", "2h", "--why", "x"), "Missing argument 'CATEGORY'"),

@@ -88,6 +88,11 @@ def test_all_that_a_silence_may_be_is_stored_and_told(inside: InProcess) -> None
         (("add", "category=*", "host=*", "--for", "2h", "--why", "x"), "it would match everything"),
         (("add", "host~db1", "--for", "2h", "--why", "x"), "expected NAME=VALUE or NAME!=VALUE"),
         (("add", "host=~db.*", "--for", "2h", "--why", "x"), "there are no regular expressions"),
+        (("add", "host=db1", "--for", "0", "--why", "x"), "'--for': '0', expected a span longer than zero"),
+        (
+            ("add", "host=db1", "--for", "1h", "--why", "x", "--end-if-idle", "0"),
+            "'0', expected a span longer than zero",
+        ),
         (("add", "host=db1", "--for", "4000d", "--why", "x"), "it would last too long, expected at most 3650d"),
         (("add", "host=db1", "--for", "1h", "--why", "x", "--start", "2101-01-01"), "it would begin too late"),
         (("add", "host=db1", "--for", "2h", "--why", "x", "--start", "yesterday"), "expected a time such as 30m"),

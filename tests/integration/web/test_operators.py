@@ -183,7 +183,8 @@ def test_pauses_and_mutes_begin_and_end(olga: httpx.Client) -> None:
     ends = ("/v1/pause", "/v1/pause/errors", "/v1/mutes/chatter")
     assert [olga.delete(path).status_code for path in ends] == [204, 204, 204]
     assert [olga.delete(path).status_code for path in ends] == [404, 404, 404]
-    assert olga.put("/v1/mutes/chatter", json={"for": "soon"}).status_code == 422
+    for span in ("soon", "0"):
+        assert olga.put("/v1/mutes/chatter", json={"for": span, "why": "x"}).status_code == 422
     assert olga.put("/v1/pause/a b").status_code == 422
 
 
@@ -215,9 +216,11 @@ def test_silences_begin_are_listed_and_end(olga: httpx.Client) -> None:
         ({"matchers": ["category=*"]}, "/matchers"),
         ({"matchers": [1]}, "/matchers"),
         ({"for": "soon"}, "/for"),
+        ({"for": "0"}, "/for"),
         ({"why": None}, "/why"),
         ({"start": "2099-01-01T00:00"}, "/start"),
         ({"end_if_idle": 3}, "/end_if_idle"),
+        ({"end_if_idle": "0"}, "/end_if_idle"),
         ({"other": 1}, "/other"),
     ):
         refused = olga.post("/v1/silences", json={**wanted, **fault})
