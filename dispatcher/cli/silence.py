@@ -13,8 +13,10 @@ from dispatcher.cli.terminal import Terminal
 from dispatcher.core.past import read_start
 
 if TYPE_CHECKING:
+    from dispatcher.app.servers import Server
     from dispatcher.core.matchers import Matchers
     from dispatcher.core.past import When
+    from dispatcher.settings.plain import AnySettings
     from dispatcher.store.silences import Kept
 
 _START: Final = Parsed("INSTANT", read_start)
@@ -85,9 +87,7 @@ def add(  # noqa: PLR0913 - click's signature: one for each option
     with namespace_named(terminal, quiet=as_json) as (settings, server):
         from_us = None if start is None else start(open_decisions(settings, server).now_us())
         if not as_json:
-            from dispatcher.core.silences import muted_by
-
-            warn_if_unfamiliar(terminal, settings, server, muted_by(matchers))
+            _warn_if_in_vain(terminal, settings, server, matchers)
         wanted = Wanted(
             matchers, for_us, operator(), why, from_us, idle_us, until_resolved=until_resolved, reports=not no_report
         )
@@ -209,6 +209,18 @@ def preview(terminal: Terminal, matchers: Matchers, *, as_json: bool) -> int:
     priorities = ", ".join(f"{count} {priority}" for priority, count in seen.priorities.items())
     terminal.print(f"{matchers.in_words}: {seen.matched} of {seen.of} events{since}{priorities and f' ({priorities})'}")
     return DONE
+
+
+def _warn_if_in_vain(terminal: Terminal, settings: AnySettings, server: Server, matchers: Matchers) -> None:
+    """What can never match, or may be misspelt, is said; the silence is added all the same."""
+    from dispatcher.core.silences import named_categories
+
+    if matchers.matches_nothing:
+        terminal.warn(f"{matchers} can never match, since its matchers contradict each other")
+        return
+    for category in named_categories(matchers):
+        if "*" not in category:
+            warn_if_unfamiliar(terminal, settings, server, category)
 
 
 def _line(kept: Kept) -> str:

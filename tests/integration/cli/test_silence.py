@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -105,6 +106,27 @@ def test_a_silence_that_is_not_complete_is_refused(inside: InProcess, arguments:
     assert (result.code, result.out) == (2, "")
     assert said in " ".join(result.err.replace("│", "").split())
     assert listed(inside) == []
+
+
+@pytest.mark.parametrize(
+    ("matchers", "said"),
+    [
+        (
+            ("category=erorrs|errors", "host=db1"),
+            "no event of category erorrs was counted so far, and the limits do not name it; did you mean errors?",
+        ),
+        (("host=db1", "host!=db*"), "host!=db* host=db1 can never match, since its matchers contradict each other"),
+    ],
+    ids=["a category that nobody knows", "a contradiction"],
+)
+def test_a_silence_that_seems_to_match_nothing_is_added_with_a_warning(
+    inside: InProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, matchers: tuple[str, ...], said: str
+) -> None:
+    (tmp_path / "limits.yaml").write_text("categories: {errors: {}}\n", encoding="utf-8")
+    monkeypatch.setenv("DISPATCHER_LIMITS_FILE", str(tmp_path / "limits.yaml"))
+    result = inside("silence", "add", *matchers, "--for", "2h", "--why", "x")
+    assert result.code == 0
+    assert [line for line in result.err.splitlines() if "warning" in line] == [f"dispatcher: warning: {said}"]
 
 
 def test_more_than_200_are_refused(redis: Database, inside: InProcess) -> None:
