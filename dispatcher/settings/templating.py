@@ -191,9 +191,10 @@ def _bounded(function: Callable[..., Any]) -> Callable[..., Any]:
     def run(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - a filter's
         _refuse_more_time()
         made = function(*arguments, **options)
-        if isinstance(made, str):
-            _refuse_more_than_most(len(made))
-        return made
+        if not isinstance(made, str):
+            return made
+        _refuse_more_than_most(len(made))
+        return str(made)  # a filter may return the event's text itself, whose markup would be shown
 
     return run
 

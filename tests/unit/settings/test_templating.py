@@ -102,9 +102,10 @@ def test_the_markup_of_an_event_notifies_where_its_category_allows_it() -> None:
     assert message("> {{ text }}", MARKUP, allow_mentions=True).text == "> *down* <!here> <https://a.b|x> & y"
 
 
-def test_markup_that_a_filter_has_changed_is_shown_literally() -> None:
-    text = message("{{ text | upper }}", MARKUP, allow_mentions=True).text
-    assert text == "*DOWN* &lt;!HERE&gt; &lt;HTTPS://A.B|X&gt; &amp; Y"
+@pytest.mark.parametrize("filters", ["string", "default('-')", "trim"])
+def test_markup_that_a_filter_returns_is_shown_literally_also_unchanged(filters: str) -> None:
+    text = message(f"{{{{ text | {filters} }}}}", MARKUP, allow_mentions=True).text
+    assert text == "*down* &lt;!here&gt; &lt;https://a.b|x&gt; &amp; y"
 
 
 def test_the_words_of_blocks_are_the_text_of_an_event_of_blocks_alone() -> None:
