@@ -244,7 +244,7 @@ local function keep_tallies(groups)
   for _, group in ipairs(groups) do
     local tally = call.tallies[group.kind[5]]
     for _, n in ipairs(tally and group.places or {}) do
-      tally.number, tally.why, ended[n] = tally.number + 1, group.why, true
+      tally.number, tally.why, ended[n] = tally.number + 1, digest.combined(tally.why, group.why), true
       tally.only = { n = n, group = group }
     end
   end

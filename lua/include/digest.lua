@@ -3,7 +3,7 @@
 -- `tallies` SET   ids of the tallies, 'digest:CATEGORY', 'notice:CATEGORY' or 'quiet:CATEGORY'. Each has a digest message, or a buffered
 --                 single. A digest message bears the tally's id, stands in `events` with "digest" in its header and no payload, and
 --                 waits, is taken and posted like any other; the books count it under the name '', which is nobody's.
--- tally     HASH  count, first, last (instants) of what was suppressed; why: what the decision record says of the newest;
+-- tally     HASH  count, first, last (instants) of what was suppressed; why: what the decision record says of the newest, see `combined`;
 --                 samples: JSON [[text, count at which it came last], ...];
 --                 since: the first instant after the digest message was taken; edit: from when on it may look again;
 --                 shown: how many Slack was told of; channel, ts: of that message; next: when another may be posted;
@@ -139,6 +139,15 @@ local digest = module(function(digest)
     end
   end
 
+  -- What a tally keeps of why its newest event was refused: with "mixed" for its outcome where earlier ones had another.
+  function digest.combined(earlier, why)
+    local outcome = '^%["%a+"'
+    if earlier and string.match(earlier, outcome) ~= string.match(why, outcome) then
+      return (string.gsub(why, outcome, '["mixed"'))
+    end
+    return why
+  end
+
   -- Counts `number` events that ended in this step; the newest was refused as `why` says. Returns what join_buffered does.
   function digest.suppress(at, tally, number, why, texts)
     local buffered = plan.hget(tally.key, 'buffered')
@@ -150,7 +159,7 @@ local digest = module(function(digest)
     plan.hset(tally.key, 'count', digits(total))
     plan.hset(tally.key, 'first', digits(first or at.now))
     plan.hset(tally.key, 'last', now)
-    plan.hset(tally.key, 'why', why)
+    plan.hset(tally.key, 'why', digest.combined(plan.hget(tally.key, 'why'), why))
     if not plan.hget(tally.key, 'since') then
       plan.hset(tally.key, 'since', now)
     end

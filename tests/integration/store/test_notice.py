@@ -155,6 +155,20 @@ def test_deferred_events_are_noticed_each_once(redis: Database) -> None:
     assert stage.snapshot().tallies == {}
 
 
+def test_events_of_which_some_were_dropped_and_some_kept_are_told_as_suppressed(redis: Database) -> None:
+    stage = Stage(redis)
+    ann = stage.worker()
+    text = "channels: {default: {pace: none}}\ncategories: {errors: {limits: [3/30m], notice: true, on_limit: %s}}"
+    ann.follow(stage.put_in_force(text % "drop"))
+    storm(stage, 5)
+    ann.run()
+    ann.follow(stage.put_in_force(text % "dead-letter"))
+    storm(stage, 1)
+    ann.run()
+    wait_until(stage, 2 * WINDOW_S, ann)
+    assert texts(ann)[-1].endswith(": 4 suppressed")
+
+
 def test_events_held_by_a_dead_worker_are_counted_once(stage: Stage, ann: Worker) -> None:
     storm(stage, 10)
     ann.take()
