@@ -6,7 +6,6 @@ No client repeats a command by itself: after a lost reply only the caller knows 
 from __future__ import annotations
 
 import asyncio
-import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -24,11 +23,11 @@ from redis.sentinel import MasterNotFoundError, Sentinel
 
 from dispatcher.errors import ConfigError
 from dispatcher.server.sentinel_url import SENTINEL, SentinelAddress
+from dispatcher.server.url_options import check_options
 
 _CONNECT_S: Final = 2.0
 _NAMED: Final = {"driver_info": redis.DriverInfo(lib_version=redis.__version__)} if hasattr(redis, "DriverInfo") else {}
 """How a connection names its library: else redis-py reads its own package data anew for each, in about 2 ms."""
-_UNKNOWN_OPTION: Final = "unexpected keyword argument '([^']*)'"
 
 
 class SentinelsRefuse(AuthenticationError):
@@ -64,14 +63,12 @@ def _checked(
             asking, answering = _spans(address, timeout_s, options)
             client = sentinels(address, asking).master_for(address.service, **answering)
         else:
+            scheme, _, rest = url.partition("://")
+            check_options(scheme, rest.partition("?")[2])
             spans = {"socket_timeout": timeout_s, "socket_connect_timeout": min(timeout_s, _CONNECT_S)}
             client = of_server(url, **options, **spans)
         pool = client.connection_pool
         pool.connection_class(**pool.connection_kwargs)  # else an option would be found wrong at the first command
-    except TypeError as error:
-        name = re.search(_UNKNOWN_OPTION, str(error))
-        detail = f"the option {name[1]!r}, which is not known" if name else f"an option that cannot be used: {error}"
-        raise ConfigError(f"DISPATCHER_REDIS_URL has {detail}") from error
     except (ValueError, RedisError) as error:
         raise ConfigError(f"DISPATCHER_REDIS_URL cannot be used: {error}") from error
     return client

@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl, unquote
 
 SENTINEL: Final = "sentinel://"
 EXPECTED: Final = "sentinel://HOST:PORT,HOST:PORT/SERVICE/DB"
+OF_TLS: Final = frozenset({"ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs"})
 
 _PORT: Final = 26_379
 _HIGHEST_PORT: Final = 65_535
@@ -16,7 +17,6 @@ _HIGHEST_PORT: Final = 65_535
 _HOST: Final = r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:@]+)(?::([0-9]{1,5}))?"
 _PLACE: Final = r"/([A-Za-z0-9._%-]{1,200})(?:/([0-9]{1,6}))?/?"
 _OF_SENTINELS: Final = {"sentinel_username": "username", "sentinel_password": "password"}
-_OF_TLS: Final = frozenset({"ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs"})
 _YES: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
@@ -82,12 +82,12 @@ def _options(query: str) -> tuple[dict[str, str], dict[str, str] | None]:
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name in _OF_SENTINELS:
             login[name] = value
-        elif name in _OF_TLS:
+        elif name in OF_TLS:
             tls[name] = value
         elif name == "ssl" and value.lower() in _YES:
             is_tls = _YES[value.lower()]
         else:
-            known = ", ".join(sorted((*_OF_SENTINELS, *_OF_TLS, "ssl")))
+            known = ", ".join(sorted((*_OF_SENTINELS, *OF_TLS, "ssl")))
             raise ValueError(f"expected of the options behind the ? only {known}, and ssl=true or ssl=false")
     if tls and not is_tls:
         raise ValueError("expected ssl=true beside the options of TLS")

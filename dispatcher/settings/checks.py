@@ -19,6 +19,7 @@ from pydantic import SecretStr, ValidationInfo
 from dispatcher.core.units import seconds_of
 from dispatcher.server.sentinel_url import EXPECTED as SENTINEL_EXPECTED
 from dispatcher.server.sentinel_url import SENTINEL, SentinelAddress
+from dispatcher.server.url_options import check_options
 
 REDIS_URL_EXPECTED: Final = f"redis://HOST:PORT/DB, rediss://HOST:PORT/DB, unix:///PATH or {SENTINEL_EXPECTED}"
 
@@ -82,6 +83,7 @@ def redis_url(secret: SecretStr | None) -> SecretStr | None:
                 raise ValueError("expected an absolute path, as in unix:///run/redis.sock")
         case _:
             raise ValueError  # the caller says what was expected
+    check_options(parts.scheme, parts.query)
     return secret
 
 

@@ -84,7 +84,8 @@ def test_tls_is_for_the_primary_and_the_sentinels() -> None:
     [
         ("sentinel://:s3cr3t@a/main?ssl=true&ssl_cert_reqs=s3cr3t", "DISPATCHER_REDIS_URL cannot be used: "),
         ("sentinel://:s3cr3t@a", "DISPATCHER_REDIS_URL cannot be used: expected sentinel://HOST:PORT"),
-        ("redis://:s3cr3t@a/0?colour=red", "DISPATCHER_REDIS_URL has the option 'colour', which is not known"),
+        ("redis://:s3cr3t@a/0?retry=s3cr3t", "DISPATCHER_REDIS_URL cannot be used: expected of the options behind "),
+        ("http://:s3cr3t@a/0", "DISPATCHER_REDIS_URL cannot be used: "),
     ],
 )
 def test_an_address_that_cannot_be_used_is_refused_without_a_connection(

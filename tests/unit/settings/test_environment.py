@@ -122,7 +122,8 @@ def test_the_lease_follows_the_slack_timeout() -> None:
         "redis://localhost:6379/0",
         "redis://:p%40ss@db.example:6379/15",
         "rediss://app:pw@[::1]:6380/",
-        "redis://localhost:6379?protocol=3",
+        "redis://localhost:6379?protocol=3&socket_timeout=0.5&socket_keepalive=1&client_name=a&health_check_interval=30",
+        "rediss://localhost?ssl_cert_reqs=none&ssl_check_hostname=no",
         "unix:///run/redis.sock",
         "unix://app:pw@/run/redis.sock?db=2",
         "sentinel://a:26379,b:26379,c/main/0",
@@ -194,6 +195,37 @@ def test_a_redis_url_is_kept_as_it_is(url: str) -> None:
             {"DISPATCHER_REDIS_URL": "sentinel://a:1, b:2/main/0"},
             "DISPATCHER_REDIS_URL is 'sentinel://a:1, b:2/main/0', expected a URL without blanks",
             id="sentinels with a blank between",
+        ),
+        *(
+            pytest.param(
+                {"DISPATCHER_REDIS_URL": f"redis://db/0?db=1&{option}"},
+                f"DISPATCHER_REDIS_URL is 'redis://db/0?db=1&{option}', expected of the options behind the ? only "
+                "client_name, db, health_check_interval, password, protocol, socket_connect_timeout, "
+                "socket_keepalive, socket_timeout, username",
+                id=f"an option that does not only say how to connect: {option}",
+            )
+            for option in ("decode_responses=1", "retry=3", "retry_on_error=x", "max_connections=1", "encoding=x")
+        ),
+        pytest.param(
+            {"DISPATCHER_REDIS_URL": "unix:///s?socket_keepalive=1"},
+            "DISPATCHER_REDIS_URL is 'unix:///s?socket_keepalive=1', expected of the options behind the ? only "
+            "client_name, db, health_check_interval, password, protocol, socket_connect_timeout, socket_timeout, "
+            "username",
+            id="an option that a unix socket does not have",
+        ),
+        pytest.param(
+            {"DISPATCHER_REDIS_URL": "redis://db?ssl_cert_reqs=none"},
+            "DISPATCHER_REDIS_URL is 'redis://db?ssl_cert_reqs=none', expected rediss:// beside the options of TLS",
+            id="TLS that is not asked for",
+        ),
+        *(
+            pytest.param(
+                {"DISPATCHER_REDIS_URL": f"redis://db?socket_timeout={span}"},
+                f"DISPATCHER_REDIS_URL is 'redis://db?socket_timeout={span}', "
+                "expected for socket_timeout a number of seconds above 0, and at most a day",
+                id=f"a time-out of {span} seconds",
+            )
+            for span in ("0", "nan", "inf", "-1", "x", "")
         ),
         pytest.param(
             {"DISPATCHER_REDIS_URL": "redis://:s3c/r3t@db:6379/0"},
