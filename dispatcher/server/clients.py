@@ -103,10 +103,10 @@ class _Sentinels(Sentinel):
 
     def _ask(self, service_name: str) -> tuple[str, int]:
         answers: list[object] = []
-        for sentinel in list(self.sentinels):
+        for sentinel in self.sentinels:
             try:
                 states: Any = sentinel.sentinel_masters()
-            except (Unreachable, Unanswered) as failure:
+            except RedisError as failure:
                 answers.append(failure)
                 continue
             finally:
@@ -133,10 +133,10 @@ class _AsyncSentinels(AsyncSentinel):
 
     async def _ask(self, service_name: str) -> tuple[str, int]:
         answers: list[object] = []
-        for sentinel in list(self.sentinels):
+        for sentinel in self.sentinels:
             try:
                 states: Any = await sentinel.sentinel_masters()
-            except (Unreachable, Unanswered) as failure:
+            except RedisError as failure:
                 answers.append(failure)
                 continue
             finally:
@@ -165,4 +165,15 @@ def _no_primary(address: SentinelAddress, answers: Sequence[object]) -> Unreacha
             f"the Sentinels at {address} refuse us ({refused[0]}): in DISPATCHER_REDIS_URL, put their own password "
             "behind the database as in ?sentinel_password=PASSWORD, and ?sentinel_username=NAME where there is one"
         )
-    return MasterNotFoundError(f"no Sentinel at {address} can be reached: {answers[0]}")
+    said = "; ".join(f"{place}: {answer}" for place, answer in zip(address.places(), answers, strict=True))
+    if any("unknown command" in str(answer) for answer in answers):
+        return SentinelsRefuse(
+            f"not all at {address} are Sentinels, and none names the primary ({said}): in DISPATCHER_REDIS_URL, name "
+            "the Sentinels and their ports, or the server itself as in redis://HOST:PORT/DB"
+        )
+    if any(not isinstance(answer, (Unreachable, Unanswered)) for answer in answers):
+        return SentinelsRefuse(
+            f"no Sentinel at {address} names the primary ({said}): in DISPATCHER_REDIS_URL, name Sentinels, and a user "
+            "whom they let run SENTINEL MASTERS"
+        )
+    return MasterNotFoundError(f"no Sentinel at {address} can be reached ({said})")

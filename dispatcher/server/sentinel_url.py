@@ -36,7 +36,11 @@ class SentinelAddress:
     tls: dict[str, str] | None = None
 
     def __str__(self) -> str:
-        return ", ".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.hosts)
+        return ", ".join(self.places())
+
+    def places(self) -> list[str]:
+        """Each Sentinel's host and port, as messages name them."""
+        return [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.hosts]
 
     @classmethod
     def parse(cls, url: str) -> Self:

@@ -13,7 +13,7 @@ from redis import Redis
 
 from dispatcher import AsyncProducer, Producer, QueueUnavailable
 from dispatcher.errors import ConfigError
-from dispatcher.server.connection import connect
+from dispatcher.server.connection import connect, connect_async
 from dispatcher.server.keys import Keys
 from dispatcher.stand_in import StandIn
 from dispatcher.store.rq_keys import QueueKeys
@@ -176,6 +176,43 @@ def test_a_sentinel_that_asks_for_its_own_password_says_where_to_put_it() -> Non
                 Producer(client).send("errors", "x")
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ("--sentinel",),
+            r"no Sentinel at {place} names the primary \({place}: .*no permission.*\): .* run SENTINEL MASTERS$",
+        ),
+        ((), r"not all at {place} are Sentinels, and none names the primary \({place}: unknown command .*\): "),
+    ],
+    ids=["a Sentinel that does not let us ask", "a server that is no Sentinel"],
+)
+def test_one_that_answers_an_error_is_told_unless_another_one_names_the_primary(
+    one_sentinel: tuple[RedisServer, str], tmp_path: Path, options: tuple[str, ...], message: str
+) -> None:
+    primary, url = one_sentinel
+    config = tmp_path / "refusing.conf"
+    config.write_text(
+        f"sentinel monitor {SERVICE} 127.0.0.1 {primary.port} 1\nuser default on nopass ~* &* +@all -sentinel\n"
+    )
+
+    async def send(url: str) -> None:
+        async with AsyncProducer(connect_async(url)) as producer:
+            await producer.send("errors", "x")
+
+    with RedisServer(port=free_port(), config=config if options else None, options=options) as refusing:
+        both = url.replace("//", f"//127.0.0.1:{refusing.port},")
+        with connect(both) as client:
+            Producer(client).send("errors", "x")
+        asyncio.run(send(both))
+        place = rf"127\.0\.0\.1:{refusing.port}"
+        alone = f"sentinel://127.0.0.1:{refusing.port}/{SERVICE}/0"
+        with connect(alone) as client, pytest.raises(ConfigError, match=message.format(place=place)):
+            Producer(client).send("errors", "x")
+        with pytest.raises(ConfigError, match=message.format(place=place)):
+            asyncio.run(send(alone))
+
+
 def test_a_service_that_no_sentinel_knows_is_a_fault_of_the_address(one_sentinel: tuple[RedisServer, str]) -> None:
     _, url = one_sentinel
     message = r"know no service 'other': in DISPATCHER_REDIS_URL, name one that they watch, which is main"
@@ -189,6 +226,9 @@ def test_a_service_that_no_sentinel_knows_is_a_fault_of_the_address(one_sentinel
 def test_sentinels_that_do_not_answer_are_told_by_where_they_are() -> None:
     ports = free_port(), free_port()
     url = f"sentinel://127.0.0.1:{ports[0]},127.0.0.1:{ports[1]}/{SERVICE}/0"
-    message = rf"no Sentinel at 127\.0\.0\.1:{ports[0]}, 127\.0\.0\.1:{ports[1]} can be reached: .*refused"
+    places = [rf"127\.0\.0\.1:{port}" for port in ports]
+    message = (
+        rf"no Sentinel at {places[0]}, {places[1]} can be reached \({places[0]}: .*refused.*{places[1]}: .*refused"
+    )
     with connect(url) as client, pytest.raises(QueueUnavailable, match=message):
         Producer(client).send("errors", "x")
