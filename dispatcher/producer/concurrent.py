@@ -38,7 +38,7 @@ _TOO_SLOW: Final = f"Redis did not answer within {ANSWER_TIMEOUT_S:g} s"
 
 
 class AsyncProducer:
-    """``Producer`` for asyncio: the same promises, arguments and errors. One belongs to one event loop.
+    """``Producer`` for asyncio: the same promises, arguments and errors. For one event loop at a time.
 
     ``client`` is of ``redis.asyncio``. Tasks may share it; a task that is cancelled while it sends leaves open whether
     its event arrived.

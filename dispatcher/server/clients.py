@@ -124,10 +124,12 @@ class _AsyncSentinels(AsyncSentinel):
     def __init__(self, address: SentinelAddress, options: dict[str, Any]) -> None:
         super().__init__(address.hosts, sentinel_kwargs=options)  # type: ignore[no-untyped-call] # redis-py's
         self._address = address
-        self._asking = asyncio.Lock()  # tasks ask over the same connections
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def discover_master(self, service_name: str) -> tuple[str, int]:
         """As ``_Sentinels.discover_master``."""
+        if (loop := asyncio.get_running_loop()) is not self._loop:
+            self._loop, self._asking = loop, asyncio.Lock()  # tasks ask over the same connections
         async with self._asking:
             return await self._ask(service_name)
 

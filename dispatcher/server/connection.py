@@ -764,17 +764,29 @@ class Asked:
 
 
 class AsyncPinned:
-    """``Pinned`` for a client of ``redis.asyncio``, in one event loop; at most 16 commands are on their way at once."""
+    """``Pinned`` for a client of ``redis.asyncio``; at most 16 commands are on their way at once.
+
+    In one event loop at a time: in the next one it begins anew, and the connections of the loop that ended are left.
+    """
 
     def __init__(self, pool: Any) -> None:  # noqa: ANN401 - untyped in redis-py
         self._pool = ref(pool)
-        self._room = asyncio.Semaphore(min(_ASYNC_MOST, pool.max_connections))
-        self._idle: deque[Pin] = deque()
+        self._most = min(_ASYNC_MOST, pool.max_connections)
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._generation = 0
+
+    def _enter_loop(self) -> None:
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._loop = loop
+            self._room = asyncio.Semaphore(self._most)
+            self._idle: deque[Pin] = deque()
+            self._generation += 1
 
     async def execute(self, *command: str | bytes | int) -> Any:  # noqa: ANN401 - whatever the server answers
         """The answer to one command; raises as ``redis.asyncio.Redis.execute_command`` does."""
         packed = _packed(command)
+        self._enter_loop()
         async with self._room:
             pin = await self._take()
             connection = pin.connection
@@ -798,6 +810,7 @@ class AsyncPinned:
 
     async def close(self) -> None:
         """As ``Pinned.close``."""
+        self._enter_loop()
         self._generation += 1
         await self._drop_idle(nowait=False)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -135,6 +136,24 @@ def test_one_sentinel_that_answers_is_enough_and_the_database_is_kept(one_sentin
         Producer(client).send("errors", "x", id="x")
     with Redis(port=primary.port, db=3) as database:
         assert database.lrange(QUEUE.lanes[1], 0, -1) == [b"x"]
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # what the loops that ended have left open
+def test_an_asyncio_producer_asks_sentinels_in_one_event_loop_after_another(
+    one_sentinel: tuple[RedisServer, str],
+) -> None:
+    primary, url = one_sentinel
+    producer = AsyncProducer(connect_async(url))
+
+    async def send_many_at_once(producer: AsyncProducer) -> None:
+        await asyncio.gather(*(producer.send("errors", "text") for _ in range(20)))
+
+    for _ in range(2):
+        asyncio.run(send_many_at_once(producer))
+    with Redis(port=primary.port, db=3) as database:
+        assert database.llen(QUEUE.lanes[1]) == 40
+    del producer
+    gc.collect()
 
 
 def test_every_command_takes_the_address_of_sentinels(one_sentinel: tuple[RedisServer, str]) -> None:

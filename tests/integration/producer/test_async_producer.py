@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -201,3 +202,20 @@ def test_an_async_producer_from_the_environment_closes_what_it_opened(
 def test_without_a_server_it_starts_none() -> None:
     with pytest.raises(ConfigError, match="no embedded server"):
         AsyncProducer.from_env()
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # what the loops that ended have left open
+def test_one_producer_serves_one_event_loop_after_another(
+    redis: Database, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISPATCHER_REDIS_URL", redis_url)
+    producer = AsyncProducer.from_env()
+
+    async def send_many_at_once(loop: int) -> None:
+        await asyncio.gather(*(producer.send("errors", "text", id=f"{loop}-{n}") for n in range(40)))
+
+    for loop in range(3):
+        asyncio.run(send_many_at_once(loop))
+    asyncio.run(producer.aclose())
+    assert len(queued(redis)) == 120
+    gc.collect()
