@@ -6,18 +6,25 @@ So they check, number, refuse and raise as the real ones do, because it is their
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from dispatcher.core.event import Event
-from dispatcher.errors import GateUnavailable
+from dispatcher.core.limits import Lane
+from dispatcher.errors import GateUnavailable, QueueUnavailable
 from dispatcher.producer.blocking import Producer
 from dispatcher.producer.concurrent import AsyncProducer
 from dispatcher.server.keys import Keys
 from dispatcher.store.intake import AsyncIntake, EnqueueCalls, Enqueued, Intake, Job, open_envelope
 from dispatcher.store.rq_keys import QueueKeys
 
+if TYPE_CHECKING:
+    from dispatcher.core.explain import Explanation
+    from dispatcher.store.explanations import Found
+
+_AWAY = "Redis did not answer: the fake producer was told so"
 _MAX_WAITING = 1_000_000
 
 
@@ -30,6 +37,7 @@ class _Queue:
         self.is_away = False
         self.events: list[Event] = []
         self.waiting: list[Event] = []
+        self.lanes: dict[str, Lane] = {}
         self.ids: set[str] = set()
         self._max_waiting = max_waiting
         self._prefix = queue.job("")
@@ -38,17 +46,37 @@ class _Queue:
     def enqueue(self, jobs: Sequence[Job]) -> list[Enqueued]:
         with self._lock:
             if self.is_away:
-                raise GateUnavailable("Redis did not answer: the fake producer was told so")
+                raise GateUnavailable(_AWAY)
             return [self._enqueue(job) for job in jobs]
 
     def take(self) -> list[Event]:
         with self._lock:
-            taken, self.waiting = self.waiting, []
+            taken, self.waiting, self.lanes = self.waiting, [], {}
             return taken
 
     def clear(self) -> None:
         with self._lock:
-            self.events, self.waiting, self.ids = [], [], set()
+            self.events, self.waiting, self.lanes, self.ids = [], [], {}, set()
+
+    def explain(self, event_id: str) -> Explanation:
+        from dispatcher.core.silences import Silences
+        from dispatcher.store.explanations import Findings, ids_of, the_one
+
+        with self._lock:
+            if self.is_away:
+                raise QueueUnavailable(_AWAY)
+            found = [self._found(each) for each in ids_of(event_id)]
+        return the_one(Findings(time.time_ns() // 1000, None, {}, Silences(()), found), event_id)
+
+    def _found(self, job_id: str) -> Found:
+        """What explain.lua finds."""
+        from dispatcher.store.explanations import Found
+
+        if (lane := self.lanes.get(job_id)) is None:
+            return Found(job_id, None, {}, b"")
+        before = [each for each, of in self.lanes.items() if of is lane].index(job_id)
+        job = {"lane": list(Lane).index(lane) + 1, "status": "queued", "before": before}
+        return Found(job_id, None, {"job": job}, b"")
 
     def _enqueue(self, job: Job) -> Enqueued:
         job_id = job.key.removeprefix(self._prefix)
@@ -63,6 +91,7 @@ class _Queue:
         self.ids.add(job_id)
         self.events.append(event)
         self.waiting.append(event)
+        self.lanes[job_id] = event.priority
         return Enqueued.DONE
 
 
@@ -132,6 +161,10 @@ class FakeProducer(_Kept, Producer):
         """A new one; nothing of the environment matters."""
         return cls()
 
+    def explain(self, event_id: str) -> Explanation:
+        """As ``Producer.explain``, of what waits; of all else nothing is known."""
+        return self._queue.explain(event_id)
+
 
 class AsyncFakeProducer(_Kept, AsyncProducer):
     """``FakeProducer`` for asyncio."""
@@ -145,3 +178,7 @@ class AsyncFakeProducer(_Kept, AsyncProducer):
     def from_env(cls) -> Self:
         """A new one; nothing of the environment matters."""
         return cls()
+
+    async def explain(self, event_id: str) -> Explanation:
+        """As ``FakeProducer.explain``."""
+        return self._queue.explain(event_id)

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import chain
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -14,7 +15,8 @@ import pytest
 import redis.asyncio
 
 from dispatcher import AsyncProducer, DuplicateEvent, Event, InvalidEvent, Producer, QueueFull, QueueUnavailable
-from dispatcher.core.event import MAX_EVENT_BYTES
+from dispatcher.core.event import MAX_EVENT_BYTES, job_id_for
+from dispatcher.core.explain import Explanation, State
 from dispatcher.core.limits import Lane
 from dispatcher.producer.blocking import CHUNK
 from dispatcher.server.connection import connect, connect_async
@@ -39,6 +41,10 @@ class Awaited:
 
     def send_many(self, events: Iterable[Any], **options: Any) -> list[str]:  # noqa: ANN401 - the producer's
         return list(self._run(lambda producer: producer.send_many(events, **options)))
+
+    def explain(self, event_id: str) -> Explanation:
+        told: Explanation = self._run(lambda producer: producer.explain(event_id))
+        return told
 
 
 Calls = Producer | Awaited
@@ -289,6 +295,23 @@ def test_an_id_stays_known_while_its_event_is_worked_on(make: Make) -> None:
     assert subject.queued() == []
 
 
+def test_an_event_that_waits_is_explained_by_its_id_and_by_its_jobs(make: Make) -> None:
+    subject = make()
+    urgent: dict[str, Any] = {"priority": "high"}
+    for id_, fields in (("urgent", urgent), ("first", {}), ("b/ä", {})):
+        subject.calls.send("errors", "x", id=id_, **fields)
+    one, same = subject.calls.explain("b/ä"), subject.calls.explain(job_id_for("b/ä"))
+    assert (one.id, one.job_id, one.state, one.before) == ("b/ä", job_id_for("b/ä"), State.WAITING, 1)
+    assert same == replace(one, id=job_id_for("b/ä"))
+    assert one.sentence == "Waits on the queue, on lane normal, behind 1 other; no worker has taken it yet."
+
+
+def test_of_an_id_that_never_came_nothing_is_known(make: Make) -> None:
+    told = make().calls.explain("nobody")
+    assert (told.id, told.state) == ("nobody", State.UNKNOWN)
+    assert told.sentence.startswith("There is nothing about 'nobody': it was never handed over")
+
+
 @pytest.mark.parametrize("kind", ["producer", "async producer", "fake", "async fake"])
 def test_a_server_that_is_away_leaves_everything_open(kind: str, request: pytest.FixtureRequest) -> None:
     calls: Calls
@@ -312,6 +335,8 @@ def test_a_server_that_is_away_leaves_everything_open(kind: str, request: pytest
     with pytest.raises(QueueUnavailable) as many:
         calls.send_many(events(3))
     assert (list(many.value.ids), list(many.value.rest)) == ([], events(3))
+    with pytest.raises(QueueUnavailable):
+        calls.explain("e1")
 
 
 async def away(server: RedisServer, do: Callable[[AsyncProducer], Any]) -> Any:  # noqa: ANN401 - any call's answer
