@@ -11,6 +11,7 @@ from traceback import walk_tb
 from typing import Any, Final
 
 from dispatcher.core.event import Event
+from dispatcher.core.units import is_utf8
 from dispatcher.producer.background import BackgroundSender, Fields, Sender
 
 IGNORED: Final = ("dispatcher", "redis", "rq", "slack_sdk", "aiohttp")
@@ -75,9 +76,9 @@ class DispatcherHandler(logging.Handler):
         super().close()
 
     def _event_of(self, record: logging.LogRecord) -> Fields:
-        text = record.getMessage()[:_MOST_TEXT]
+        text = _cut(record.getMessage())
         if record.exc_info and record.exc_info[0] is not None:
-            text = f"{text}\n{_as_code(_traceback_of(record))}"
+            text = f"{text}\n{_as_code(_sendable(_traceback_of(record)))}"
         labels = {**self._labels, "logger": record.name[:_LABEL_CHARS], "level": record.levelname}
         event: dict[str, Any] = {"category": self._category, "text": text, "dedup_key": _key_of(record)}
         event |= {**self._fields, "labels": labels}
@@ -115,7 +116,7 @@ def structlog_processor(
         category = entry.get("notify")
         if category is not None and not sender.is_own_thread():
             labels = {**given, "level": str(entry.get("level", method))}
-            text = str(entry.get("event", ""))[:_MOST_TEXT]
+            text = _cut(str(entry.get("event", "")))
             sender.offer({"category": str(category), "text": text, **fields, "labels": labels})
         return entry
 
@@ -143,6 +144,16 @@ def _key_of(record: logging.LogRecord) -> str:
 
 def _traceback_of(record: logging.LogRecord) -> str:
     return logging.Formatter().formatException(record.exc_info) if record.exc_info else ""
+
+
+def _cut(text: str) -> str:
+    text = _sendable(text)
+    return text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 1]}…"
+
+
+def _sendable(text: str) -> str:
+    """The text, with another character for each half of a surrogate pair: an event that holds one is refused."""
+    return text if is_utf8(text) else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _as_code(text: str) -> str:

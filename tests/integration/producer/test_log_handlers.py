@@ -95,15 +95,37 @@ def test_records_of_one_message_about_one_fault_have_one_key(redis: Database, lo
 def test_a_traceback_is_a_code_block_that_is_cut_in_its_middle(redis: Database, logger: logging.Logger) -> None:
     logger.addHandler(DispatcherHandler(producer=Producer(redis)))
     try:
-        fail("x" * 3 * MOST_TRACEBACK + "the end ```")
+        fail("x" * 3 * MOST_TRACEBACK + "the \udfff end ```")
     except ValueError:
         logger.exception("failed")
     logger.handlers[0].flush()
     (event,) = queued(redis)
     assert event.text.startswith("failed\n```\nTraceback (most recent call last):")
     assert "characters left out" in event.text
-    assert event.text.endswith("the end '''\n```")
+    assert event.text.endswith("the \ufffd end '''\n```")
     assert len(event.text) < MOST_TRACEBACK + 200
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        ("x" * 1_000, "x" * 1_000),
+        ("x" * 1_001, "x" * 999 + "…"),
+        ("file \ud800.txt is gone", "file \ufffd.txt is gone"),
+        ("\ud83d\ude00", "\U0001f600"),
+    ],
+    ids=["as long as may be", "too long", "half of a surrogate pair", "a surrogate pair"],
+)
+def test_a_message_that_cannot_be_sent_as_it_is_is_sent_as_near_as_can_be(
+    redis: Database, logger: logging.Logger, message: str, text: str
+) -> None:
+    logger.addHandler(DispatcherHandler(producer=Producer(redis)))
+    logger.error(message)
+    logger.handlers[0].flush()
+    process = structlog_processor(producer=Producer(redis))
+    process(None, "error", {"event": message, "notify": "errors"})
+    until(lambda: len(queued(redis)) == 2, "both events")
+    assert [event.text for event in queued(redis)] == [text, text]
 
 
 @pytest.mark.parametrize("name", ["dispatcher", "redis.asyncio", "rq.worker", "slack_sdk", "aiohttp.client"])
