@@ -167,13 +167,12 @@ class Transport:
     def _connect(self, deadline: Deadline) -> Connection:
         """A new connection; nothing of the request has left yet."""
         try:
-            sock = self._open(deadline)
-        except TimeoutError as error:
-            raise ExchangeFailed("connect_timeout", f"no connection within {deadline}") from error
-        except ConnectionRefusedError as error:
-            raise ExchangeFailed("connection_refused", _reason(error)) from error
-        except OSError as error:
-            raise ExchangeFailed("connect_failed", _reason(error)) from error
+            sock = self._reach(deadline)
+        except ExchangeFailed as error:
+            if self._proxy is None:
+                raise
+            place = f"{self._proxy.host}, port {self._proxy.port}"
+            raise ExchangeFailed("proxy_failed", f"the proxy at {place}: {error.detail}") from error
         try:
             if self._tls is not None:
                 if self._proxy is not None:
@@ -192,6 +191,17 @@ class Transport:
                     raise ExchangeFailed("connect_failed", _reason(error)) from error
                 case _:
                     raise
+
+    def _reach(self, deadline: Deadline) -> socket.socket:
+        """As ``_open``; raises ``ExchangeFailed``."""
+        try:
+            return self._open(deadline)
+        except TimeoutError as error:
+            raise ExchangeFailed("connect_timeout", f"no connection within {deadline}") from error
+        except ConnectionRefusedError as error:
+            raise ExchangeFailed("connection_refused", _reason(error)) from error
+        except OSError as error:
+            raise ExchangeFailed("connect_failed", _reason(error)) from error
 
     def _open(self, deadline: Deadline) -> socket.socket:
         """A TCP connection to the server or its proxy, by the first address that answers."""

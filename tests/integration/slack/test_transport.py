@@ -430,6 +430,25 @@ def test_a_proxy_that_refuses_is_retryable_and_keeps_its_password(monkeypatch: p
     assert "hunter22" not in repr(result)
 
 
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize(
+    ("place", "detail"),
+    [
+        ("127.0.0.1:1", r"the proxy at 127\.0\.0\.1, port 1: Connection refused"),
+        ("proxy.test:3128", r"the proxy at proxy\.test, port 3128: proxy\.test: Name or service not known"),
+    ],
+    ids=["nobody listens there", "a name without an address"],
+)
+def test_a_proxy_that_is_not_reached_is_told_as_the_proxy(
+    scheme: str, place: str, detail: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"{scheme}_proxy", f"http://user:hunter22@{place}")
+    url = f"{scheme}://slack.test/api/"
+    with pytest.raises(ExchangeFailed, match=f"^{detail}$") as caught:
+        Transport(url, 5, resolve=look_up_nothing).post(url, {}, b"")
+    assert caught.value.code == "proxy_failed"
+
+
 def test_a_proxy_that_no_proxy_names_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.setenv("no_proxy", "slack.test")
