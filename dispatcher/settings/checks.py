@@ -116,6 +116,8 @@ def webhook_url(secret: SecretStr | None, info: ValidationInfo) -> SecretStr | N
     if parts.scheme not in {"http", "https"}:
         raise ValueError  # the caller says what was expected
     _check_host(parts)
+    if parts.path in {"", "/"}:
+        raise ValueError("expected a path behind the host, as in https://hooks.slack.com/services/...")
     if parts.scheme == "http" and not _is_this_machine(parts.hostname or ""):
         raise ValueError("expected https://, since http:// would show the secret to the network")
     if info.data.get("slack_token") is not None:

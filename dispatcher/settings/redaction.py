@@ -16,7 +16,9 @@ LONGEST_PATH: Final = 4096
 # Compiled where they are needed: few messages show a value, and each start would pay for it.
 _OPTION: Final = r"[?&;]([^=?&;#]*)="
 _SECRET_OPTIONS: Final = ("pas", "cred", "secret", "token")
-_CREDENTIAL: Final = r"(?i)xox[a-z][.-]|xapp-|hooks\.slack|services/T\w*/B\w*/"
+_SLACKS_OWN: Final = r"(?i)xox[a-z][.-]|xapp-"
+_CREDENTIAL: Final = rf"{_SLACKS_OWN}|hooks\.slack|services/T\w*/B\w*/"
+_WEBHOOK: Final = r"([a-z]+://(?:localhost|[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+)(?::[0-9]{1,5})?)((?:[/?#\\][^@]*)?)"
 
 
 def shown(value: object, longest: int = LONGEST) -> str:
@@ -66,12 +68,14 @@ def shown_url(url: str) -> str:
 
 
 def shown_webhook(url: str) -> str:
-    """A webhook's URL without its path, which is the secret: ``https://hooks.slack.com/***``."""
-    scheme, separator, rest = url.partition("://")
-    if not separator:
+    """A webhook's URL without its path, which is the secret: ``https://hooks.slack.com/***``.
+
+    What may be anything else than a host is hidden too.
+    """
+    match = re.fullmatch(_WEBHOOK, url)
+    if match is None or re.search(_SLACKS_OWN, match[1]):
         return HIDDEN
-    host = re.split(r"[/?#\\]", rest, maxsplit=1)[0].rpartition("@")[2]
-    return f"{scheme}://{host}/{HIDDEN}"
+    return f"{match[1]}/{HIDDEN}" if match[2].strip("/") else match[1] + match[2]
 
 
 def secret_spellings(*, redis_url: str = "", token: str = "", webhook: str = "") -> frozenset[str]:

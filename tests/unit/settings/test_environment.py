@@ -320,9 +320,15 @@ def test_a_redis_url_is_kept_as_it_is(url: str) -> None:
         ),
         pytest.param(
             {"DISPATCHER_SLACK_WEBHOOK_URL": WEBHOOK.replace("https", "http")},
-            "DISPATCHER_SLACK_WEBHOOK_URL is ***, "
+            "DISPATCHER_SLACK_WEBHOOK_URL is 'http://hooks.slack.com/***', "
             "expected https://, since http:// would show the secret to the network",
             id="webhook in the clear",
+        ),
+        pytest.param(
+            {"DISPATCHER_SLACK_WEBHOOK_URL": "https://hooks.slack.com/"},
+            "DISPATCHER_SLACK_WEBHOOK_URL is 'https://hooks.slack.com/', "
+            "expected a path behind the host, as in https://hooks.slack.com/services/...",
+            id="webhook without its path",
         ),
         pytest.param(
             {"DISPATCHER_SLACK_WEBHOOK_URL": TOKEN},
@@ -336,7 +342,7 @@ def test_a_redis_url_is_kept_as_it_is(url: str) -> None:
         ),
         pytest.param(
             {"SLACK_BOT_TOKEN": TOKEN, "DISPATCHER_SLACK_WEBHOOK_URL": WEBHOOK},
-            "DISPATCHER_SLACK_WEBHOOK_URL is ***, "
+            "DISPATCHER_SLACK_WEBHOOK_URL is 'https://hooks.slack.com/***', "
             "expected one way to post, and a token is set too: unset one of the two",
             id="token and webhook",
         ),
@@ -706,8 +712,15 @@ def test_no_password_survives_in_a_shown_url(password: str, shape: str, encoded:
 
 def test_a_webhook_is_shown_without_its_path() -> None:
     assert shown_webhook(WEBHOOK) == "https://hooks.slack.com/***"
-    assert shown_webhook("http://me:s3cr3t@127.0.0.1:8901\\s3cr3t") == "http://127.0.0.1:8901/***"
-    assert shown_webhook("s3cr3t") == "***"
+    assert shown_webhook("http://127.0.0.1:8901\\s3cr3t") == "http://127.0.0.1:8901/***"
+    for url in (
+        "s3cr3t",
+        "https://s3cr3t",
+        "http://me:s3cr3t@hooks.test/x",
+        "https://me:1/s@hooks.test",
+        f"https://{TOKEN}.x",
+    ):
+        assert shown_webhook(url) == "***"
 
 
 @pytest.mark.parametrize(
