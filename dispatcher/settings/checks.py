@@ -116,9 +116,10 @@ def webhook_url(secret: SecretStr | None, info: ValidationInfo) -> SecretStr | N
     if parts.scheme not in {"http", "https"}:
         raise ValueError  # the caller says what was expected
     _check_host(parts)
-    if parts.path in {"", "/"}:
+    is_here = _is_this_machine(parts.hostname or "")
+    if parts.path in {"", "/"} and not is_here:
         raise ValueError("expected a path behind the host, as in https://hooks.slack.com/services/...")
-    if parts.scheme == "http" and not _is_this_machine(parts.hostname or ""):
+    if parts.scheme == "http" and not is_here:
         raise ValueError("expected https://, since http:// would show the secret to the network")
     if info.data.get("slack_token") is not None:
         raise ValueError("expected one way to post, and a token is set too: unset one of the two")
