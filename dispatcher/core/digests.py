@@ -142,7 +142,7 @@ def silenced(candidate: Candidate, silence: Silence, now_us: int) -> Settlement 
     leased, terms = candidate
     if leased.was_admitted or terms.channel == EDITS:
         return None
-    slots = Slots.KEEP if leased.takes == 1 else Slots.RELEASE  # a worker that died may have been admitted with it
+    slots = Slots.RELEASE if leased.may_own_slots else Slots.KEEP
     waits = Parked(Place.TIMER, Reason.SILENCED, max(0, silence.until_us - now_us), detail=silence.detail)
     return Settlement(leased, terms, waits, slots)
 
@@ -162,7 +162,7 @@ def denied(candidate: Candidate, verdict: Denied) -> Settlement:
     """Whatever refuses it, a digest message waits until there is room."""
     leased, terms = candidate
     wait_us = min(verdict.retry_after_us, verdict.limit.window_us)
-    before = Slots.KEEP if leased.takes == 1 else Slots.RELEASE  # a worker that died may have been admitted with it
+    before = Slots.RELEASE if leased.may_own_slots else Slots.KEEP
     slots = Slots.HOLD if leased.was_admitted else before
     parked = Parked(Place.TIMER, limit_reason(verdict.scope), wait_us, denied=verdict)
     return Settlement(leased, terms, parked, slots, attempt=leased.attempt, unknown=leased.unknown)

@@ -456,9 +456,9 @@ class Connection:
         self.idle_since = 0.0
         self.is_kept = False
         """Whether it has been idle after an earlier exchange."""
-        self.has_begun = False
+        self.has_begun: bool
         """Whether a byte of the request may have left."""
-        self.has_sent = False
+        self.has_sent: bool
         """Whether the system has taken bytes of the request to be sent, or of TLS a whole record."""
         sock.settimeout(0)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE)

@@ -96,6 +96,7 @@ def test_a_muted_event_with_on_limit_dead_letter_becomes_a_dead_letter(stage: St
     run(ann)
     (letter,) = DeadLetters(stage.redis, stage.keys, stage.queue).find(Filter(reason="silenced"))
     assert (letter.id, letter.detail, letter.fits_at_us) == ("a", "by ops@here: maintenance (silence 1)", UNTIL_US)
+    assert (letter.attempts, letter.posts) == (0, 0)
     assert sentence(stage, "a") == (
         "Dead letter at 10:53:20: silenced from 10:53:20 until 11:53:20 by ops@here: maintenance (silence 1)."
     )
@@ -445,6 +446,18 @@ def test_what_has_waited_for_the_end_stands_in_its_categorys_line_then(stage: St
     assert ann.desk.posts[3:] == ["a", "e3", "e4"]
 
 
+def test_what_has_waited_for_the_end_does_not_overtake_who_waits_for_room_already(stage: Stage, ann: Worker) -> None:
+    send(stage, *(f"e{n}" for n in range(4)), category="later")
+    run(ann)
+    silence(stage, "host=db1", seconds=1_799, reports=False)
+    send(stage, "a", category="later", labels={"host": "db1"})
+    run(ann)
+    stage.clock.forward(1_800)
+    ann.deliver(ann.go(due=1))
+    run(ann)
+    assert ann.desk.posts == ["e0", "e1", "e2", "e3", "a"]
+
+
 def test_all_that_have_waited_for_the_end_ask_for_room_in_few_takes(redis: Database) -> None:
     stage = Stage(redis, replace(policy_of("", "100/30m", on_limit=OnLimit.DEFER)))
     ann = stage.worker()
@@ -484,7 +497,10 @@ def test_a_replayed_dead_letter_that_is_silenced_is_one_again_also_where_its_cat
     assert (letter.reason, letter.replays) == ("silenced", 1)
 
 
-def test_a_silenced_event_takes_no_key_and_gives_back_the_one_that_it_had_in_line(redis: Database) -> None:
+@pytest.mark.parametrize("on_limit", [OnLimit.DEFER, OnLimit.DROP])
+def test_a_silenced_event_takes_no_key_and_gives_back_the_one_that_it_had_in_line(
+    redis: Database, on_limit: OnLimit
+) -> None:
     rule = CategoryRule(
         (Limit.parse("1/30m"),), UNPACED, OnLimit.DEFER, 86_400 * US, once=Once("dedup_key", 3_600 * US)
     )
@@ -494,10 +510,11 @@ def test_a_silenced_event_takes_no_key_and_gives_back_the_one_that_it_had_in_lin
     fire(stage, "b", key="y", category="later")
     run(ann)
     (taken,) = [name for name in stage.places.slots if name.startswith("once:") and stage.held(name)]
+    stage.policy = replace(stage.policy, categories={"later": replace(rule, on_limit=on_limit)})
     silence(stage, "category=later", seconds=3_600)
     stage.clock.forward(1_800)
     run(ann)
-    assert category_line(stage, "silence:1:later") == ["b"]
+    assert category_line(stage, "silence:1:later") == (["b"] if on_limit is OnLimit.DEFER else [])
     assert stage.slots(taken) == {}
 
 

@@ -131,7 +131,7 @@ class _Walk:
     def _negated(self, test: ast.expr, place: str) -> Iterator[Change]:
         """The condition, negated; not where another operator makes the same."""
         match test:
-            case ast.UnaryOp(ast.Not()):
+            case ast.UnaryOp(ast.Not()) | ast.Name("TYPE_CHECKING"):
                 return
             case ast.Compare(_, [ast.Eq() | ast.NotEq() | ast.Is() | ast.IsNot() | ast.In() | ast.NotIn()]):
                 return

@@ -24,11 +24,12 @@ _STORE: Final = (
         "integration",
         "store/settle store/take store/order store/waiting store/versions silences store/explanations shadow_limits"
         " store/dead_letters store/intake store/ahead store/decisions limits_change store/endurance store/threads"
-        " store/pause store/reconcile store/deferred store/notice store/prefilter store/parked store/metrics",
+        " store/pause store/reconcile store/deferred store/notice store/prefilter store/parked store/metrics"
+        " store/scheduled store/counts store/fallback store/lines worker/once quiet_hours worker/recoveries",
     ),
     *_in("property", "store_model prefilter_model explain_model"),
     *_in("integration", "delivery_table store/digest"),
-    *_in("property", "deferral_model digest_model"),
+    *_in("property", "deferral_model digest_model recovery_model silences_model"),
 )
 """The tests of what is stored, quickest first; those of the table's row run before them."""
 
@@ -99,8 +100,11 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     "lua/*.lua": _STORE,
     "lua/*/*.lua": _STORE,
     # What follows for an event
-    "dispatcher/core/transitions.py": (*_in("integration", "delivery_table store/reconcile silences"), *_STORE),
-    "dispatcher/core/digests.py": (*_in("integration", "store/digest store/notice"), *_STORE),
+    "dispatcher/core/transitions.py": (
+        *_in("integration", "delivery_table store/reconcile silences quiet_hours store/fallback"),
+        *_STORE,
+    ),
+    "dispatcher/core/digests.py": (*_in("integration", "store/digest store/notice worker/once"), *_STORE),
     "dispatcher/core/reconciliation.py": (
         *_in("unit", "core/reconciliation"),
         *_in("integration", "store/reconcile"),
@@ -114,7 +118,6 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     "dispatcher/core/pipeline.py": (
         *_in("integration", "store/decisions limits_change delivery_table"),
         *_STORE,
-        *_in("integration", "worker/recoveries"),
     ),
     "dispatcher/core/states.py": (*_in("integration", "store/decisions delivery_table"), *_STORE),
     "dispatcher/core/quiet.py": (
@@ -124,7 +127,7 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
         *_in("property", "quiet_walk"),
     ),
     "dispatcher/core/matchers.py": (*_in("unit", "core/matchers"), *_in("property", "matchers_model")),
-    "dispatcher/core/silences.py": (*_in("integration", "silences"), *_STORE),
+    "dispatcher/core/silences.py": (*_in("integration", "silences cli/silence cli/mute"), *_STORE),
     "dispatcher/core/silence_reports.py": _in("integration", "silences"),
     "dispatcher/core/tally.py": (*_in("integration", "store/digest store/notice"), *_STORE),
     "dispatcher/producer/shards.py": _in("unit", "producer/shards"),
@@ -139,7 +142,8 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "dispatcher/store/explanations.py": (
         *_in("unit", "core/explain"),
-        *_in("integration", "store/explanations cli/explain"),
+        *_in("integration", "store/explanations cli/explain quiet_hours silences worker/once store/fallback"),
+        *_in("integration", "worker/recoveries store/scheduled store/digest"),
     ),
     "dispatcher/store/id_search.py": _in("integration", "store/explanations cli/explain"),
     "dispatcher/store/forecast.py": (*_in("integration", "store/explanations"), *_in("property", "explain_model")),
@@ -150,14 +154,18 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     "dispatcher/store/tallies.py": (*_in("integration", "store/digest store/notice"), *_STORE),
     "dispatcher/store/decisions.py": (*_in("integration", "store/decisions shadow_limits store/explanations"), *_STORE),
     "dispatcher/store/admission.py": (*_in("unit", "store/prefilter"), *_in("integration", _ENDS), *_WORKER),
-    "dispatcher/store/*.py": (*_STORE, *_in("integration", "cli/pause cli/status")),
+    "dispatcher/store/silences.py": (*_in("integration", "silences cli/silence cli/mute"), *_STORE),
+    "dispatcher/store/audit.py": _in("integration", "web/audit"),
+    "dispatcher/store/*.py": (*_STORE, *_in("integration", "cli/pause cli/status web/metrics")),
     "dispatcher/limiter/*.py": (*_in("integration", "limiter/limiter limiter/async_limiter"), *_GATE),
+    "dispatcher/producer/background.py": _in("integration", "producer/log_handlers"),
+    "dispatcher/producer/log_handlers.py": _in("integration", "producer/log_handlers"),
     "dispatcher/producer/*.py": _in("integration", "producer/contract producer/producer producer/async_producer"),
     "dispatcher/slack/taxonomy.py": (*_in("unit", "slack/taxonomy"), *_SLACK),
     "dispatcher/slack/history.py": (*_in("integration", "slack/history"), *_SLACK),
     "dispatcher/slack/clients.py": _SLACK,
     "dispatcher/slack/transport.py": (*_in("integration", "slack/keep_alive slack/transport"), *_SLACK),
-    "dispatcher/slack/replies.py": (*_in("integration", "store/metrics"), *_SLACK),
+    "dispatcher/slack/replies.py": (*_in("unit", "slack/taxonomy"), *_in("integration", "store/metrics"), *_SLACK),
     "dispatcher/slack/re*.py": _SLACK,
     "dispatcher/app/metrics.py": _METRICS,
     "dispatcher/web/exposition.py": _METRICS,

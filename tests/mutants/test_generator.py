@@ -119,6 +119,7 @@ def test_a_script_gives_these_mutants(text: str, mutants: list[str]) -> None:
         ("f'{a + 1}'", []),
         ("é = 'é', 1", ["é = 'é', 2"]),
         ("assert_never(a)", []),
+        ("if TYPE_CHECKING:\n    from a import b", []),
     ],
 )  # fmt: skip
 def test_a_module_gives_these_mutants(text: str, mutants: list[str]) -> None:

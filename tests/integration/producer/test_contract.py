@@ -39,6 +39,9 @@ class Awaited:
     def send(self, category: str, text: str = "", **fields: Any) -> str:  # noqa: ANN401 - the producer's
         return str(self._run(lambda producer: producer.send(category, text, **fields)))
 
+    def resolve(self, category: str, dedup_key: str, text: str | None = None) -> str:
+        return str(self._run(lambda producer: producer.resolve(category, dedup_key, text)))
+
     def send_many(self, events: Iterable[Any], **options: Any) -> list[str]:  # noqa: ANN401 - the producer's
         return list(self._run(lambda producer: producer.send_many(events, **options)))
 
@@ -165,6 +168,15 @@ def test_a_delay_counts_from_send(make: Make) -> None:
         assert event.delay is None
         assert event.not_before is not None
         assert before + 7200 <= event.not_before <= time.time() + 7200
+
+
+@pytest.mark.parametrize(("text", "said"), [(None, "Resolved: db1"), ("db1 is back", "db1 is back")])
+def test_a_recovery_names_what_is_over_where_it_has_no_text(make: Make, text: str | None, said: str) -> None:
+    subject = make()
+    id_ = subject.calls.resolve("errors", "db1", text)
+    [event] = subject.queued()
+    assert (event.id, event.category, event.text, event.dedup_key) == (id_, "errors", said, "db1")
+    assert event.is_resolved
 
 
 def test_lanes_are_kept_apart(make: Make) -> None:

@@ -72,6 +72,19 @@ def test_a_name_server_that_does_not_answer_is_left_behind_at_the_deadline() -> 
     assert time.monotonic() - began < 2
 
 
+@pytest.mark.parametrize(("url", "port"), [("http://slack.test/", 80), ("https://slack.test/", 443)])
+def test_a_url_without_a_port_means_the_one_of_its_scheme(url: str, port: int) -> None:
+    asked: list[int] = []
+
+    def look_up(_host: str, port: int, **_: object) -> list[Any]:
+        asked.append(port)
+        return look_up_nothing()
+
+    with pytest.raises(ExchangeFailed):
+        Transport(url, 5, resolve=look_up).post(url, {}, b"")
+    assert asked == [port]
+
+
 @pytest.fixture
 def silent_address() -> Iterator[tuple[str, int]]:
     """An address where a connection is neither made nor refused: the listener's queue is full."""

@@ -11,6 +11,7 @@ from dispatcher.core.limits import US, Lane
 from dispatcher.core.policy import OnLimit
 from dispatcher.core.posts import Rejected, Retryable
 from dispatcher.core.states import Leased
+from dispatcher.errors import GateUnavailable
 from dispatcher.server.connection import connect
 from dispatcher.store.leases import Taken
 from tests.support.cut_proxy import CutProxy
@@ -179,3 +180,23 @@ def test_batches_asked_for_ahead_keep_their_order_though_one_call_overtakes_anot
     seqs = [each.seq for taken in got for each in taken.batch if isinstance(each, Leased)]
     assert seqs == list(range(1, 12))
     assert marks(stage) == {"ann"}
+
+
+def test_a_batch_asked_for_ahead_goes_back_where_the_answer_with_an_earlier_one_is_lost(
+    far: tuple[CutProxy, Stage],
+) -> None:
+    proxy, stage = far
+    ann = stage.worker("ann")
+    stage.send(*(f"e{n}" for n in range(9)), channel=UNPACED)
+    taken = ann.outbox.take(1, 0)
+    asked_twice(ann, taken)  # both connections are open
+    for _ in range(2):
+        taken = ann.outbox.take(1, 0)
+    proxy.hold_next()
+    proxy.cut_after(0)
+    asked_twice(ann, taken)
+    assert ids(ann.outbox.take(1, 0)) == []
+    with pytest.raises(GateUnavailable):
+        ann.outbox.take(1, 0)
+    assert ann.outbox.keep_only([]) == 5
+    assert ann.taken() == [f"e{n}" for n in range(9)]

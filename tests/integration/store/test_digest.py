@@ -21,7 +21,7 @@ from dispatcher.core.posts import (
     Rejected,
     Retryable,
 )
-from dispatcher.core.states import Absent, Leased, ScanResult, Told, Unreadable
+from dispatcher.core.states import Absent, Leased, ScanResult, Step, Told, Unreadable
 from dispatcher.core.transitions import MAX_ATTEMPTS
 from dispatcher.store.dead_letters import DeadLetters, Filter, Replayed
 from dispatcher.store.decisions import Decisions
@@ -271,6 +271,8 @@ def test_an_open_digest_is_edited_in_place_at_most_every_30_seconds(stage: Stage
     assert [text.partition(" ")[0] for text in edits(ann)] == ["33", "63"]
     assert {(channel, ts) for channel, ts, _ in ann.desk.edits} == {("#free", "1.000001")}
     assert stage.total("notices") == 1
+    told = [each.outcome.step for each in ann.told.settlements if isinstance(each.outcome, Told)]
+    assert [step for step in told if step is not Step.WAITED] == [Step.POSTED, Step.EDITED, Step.EDITED]
 
 
 def test_an_edit_comes_at_once_where_the_last_one_is_long_ago(stage: Stage, ann: Worker) -> None:
@@ -764,6 +766,23 @@ def test_a_digest_of_a_category_that_is_muted_waits_until_that_is_over(stage: St
     assert stage.total("dropped") == 3
     wait_until(stage, 601, ann)
     assert [text.partition(" ")[0] for text in texts(ann)] == ["3", "Silence"]
+
+
+def test_a_muted_digest_gives_back_the_slots_that_a_dead_worker_may_have_taken_for_it(
+    stage: Stage, ann: Worker, bob: Worker
+) -> None:
+    storm(stage, 5)
+    ann.run()
+    stage.clock.forward(DELAY_S)
+    (digest,) = ann.take().batch
+    assert isinstance(digest, Leased)
+    before = stage.slots("global")
+    stage.gate.try_acquire_many([(digest.slot, stage.policy.scopes("errors", tells=True))])
+    keep_beating(stage, 40, "bob")
+    muting = Silencing(stage.redis, stage.keys, clock=stage.clock)
+    muting.mute("errors", 600 * US, who="me", why="known")
+    bob.run()
+    assert stage.slots("global") == before
 
 
 def test_a_digest_of_a_category_that_is_paused_by_hand_waits_until_it_is_resumed(stage: Stage, ann: Worker) -> None:

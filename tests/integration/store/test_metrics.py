@@ -87,6 +87,13 @@ def test_the_buckets_are_those_that_metrics_name(stage: Stage) -> None:
     assert deliveries(stage) == {**expected, "nothing normal 1": 1, f"nothing normal {len(DELIVERY_BUCKETS_S) + 1}": 1}
 
 
+def test_the_slots_that_waiting_events_hold_are_counted(stage: Stage) -> None:
+    ann = stage.worker()
+    stage.send("first", "second", "third")
+    ann.go()
+    assert stage.books.held(["global", "category:errors", "category:others"]) == [2, 2, 0]
+
+
 def test_letters_that_are_lost_to_their_bounds_are_counted(stage: Stage) -> None:
     stage.bounds = Bounds(max=2)
     ann = stage.worker()
