@@ -257,6 +257,23 @@ def test_a_forked_child_leaves_its_parents_connections_alone(spoken: ssl.SSLCont
         assert counts(server) == [2, 1]
 
 
+def test_a_forked_child_closes_its_own_idle_connections_in_time_too() -> None:
+    with KeepingServer() as server:
+        transport = Transport(server.url(), 5, idle_s=0.1)
+        transport.post(server.url(), {}, b"")
+        goes_on, ends = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(ends)
+            transport.post(server.url(), {}, b"")
+            os.read(goes_on, 1)
+            os._exit(0)
+        until(lambda: counts(server) == [1, 1] and server.open == 0, "the end of both connections")
+        os.close(goes_on)
+        os.close(ends)
+        assert os.waitpid(child, 0)[1] == 0
+
+
 # Through a proxy
 
 

@@ -315,6 +315,17 @@ def test_a_request_is_ambiguous_if_the_machine_sleeps_before_the_answer() -> Non
     assert caught.value.code == "reply_timeout"
 
 
+def test_an_answer_of_another_status_whose_body_is_cut_has_none() -> None:
+    def serve(connection: socket.socket) -> None:
+        read_request(connection)
+        connection.sendall(http_reply(b'{"ok": true}  ', "503 Down")[:-2])
+
+    with RawServer(serve) as server:
+        url = f"http://127.0.0.1:{server.port}/"
+        reply = Transport(url, 5).post(url, {}, b"")
+    assert (reply.status, reply.body) == (503, b"")
+
+
 # What the kernel does with a connection that we gave up
 
 
