@@ -104,7 +104,10 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
         *_in("integration", "delivery_table store/reconcile silences quiet_hours store/fallback"),
         *_STORE,
     ),
-    "dispatcher/core/digests.py": (*_in("integration", "store/digest store/notice worker/once"), *_STORE),
+    "dispatcher/core/digests.py": (
+        *_in("integration", "store/own_messages store/digest store/notice worker/once"),
+        *_STORE,
+    ),
     "dispatcher/core/reconciliation.py": (
         *_in("unit", "core/reconciliation"),
         *_in("integration", "store/reconcile"),
@@ -128,7 +131,7 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "dispatcher/core/matchers.py": (*_in("unit", "core/matchers"), *_in("property", "matchers_model")),
     "dispatcher/core/silences.py": (*_in("integration", "silences cli/silence cli/mute"), *_STORE),
-    "dispatcher/core/silence_reports.py": _in("integration", "silences"),
+    "dispatcher/core/silence_reports.py": _in("integration", "store/own_messages silences"),
     "dispatcher/core/tally.py": (*_in("integration", "store/digest store/notice"), *_STORE),
     "dispatcher/producer/shards.py": _in("unit", "producer/shards"),
     "dispatcher/store/intake.py": (
@@ -153,7 +156,12 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     "dispatcher/store/removals.py": _in("integration", "store/removals"),
     "dispatcher/store/tallies.py": (*_in("integration", "store/digest store/notice"), *_STORE),
     "dispatcher/store/decisions.py": (*_in("integration", "store/decisions shadow_limits store/explanations"), *_STORE),
-    "dispatcher/store/admission.py": (*_in("unit", "store/prefilter"), *_in("integration", _ENDS), *_WORKER),
+    "dispatcher/store/admission.py": (
+        *_in("unit", "store/prefilter"),
+        *_in("integration", _ENDS),
+        *_in("integration", "quiet_hours silences worker/once worker/recoveries"),
+        *_WORKER,
+    ),
     "dispatcher/store/silences.py": (*_in("integration", "silences cli/silence cli/mute"), *_STORE),
     "dispatcher/store/audit.py": _in("integration", "web/audit"),
     "dispatcher/store/*.py": (*_STORE, *_in("integration", "cli/pause cli/status web/metrics")),

@@ -326,6 +326,17 @@ def test_an_answer_of_another_status_whose_body_is_cut_has_none() -> None:
     assert (reply.status, reply.body) == (503, b"")
 
 
+def test_an_answer_that_names_no_length_ends_with_its_connection() -> None:
+    def serve(connection: socket.socket) -> None:
+        read_request(connection)
+        connection.sendall(b"HTTP/1.0 200 OK\r\n\r\n{}")
+
+    with RawServer(serve) as server:
+        url = f"http://127.0.0.1:{server.port}/"
+        reply = Transport(url, 5).post(url, {}, b"")
+    assert (reply.status, reply.body) == (200, b"{}")
+
+
 # What the kernel does with a connection that we gave up
 
 

@@ -1,0 +1,67 @@
+"""Digest messages and reports of silences are no events, but what their posts teach about Slack is the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dispatcher.core.limits import US
+from dispatcher.core.matchers import parse_matchers
+from dispatcher.core.posts import Ambiguous, Paused, PostResult, RateLimitedBySlack, Receipt, Rejected, Retryable
+from dispatcher.core.states import Started
+from dispatcher.core.transitions import MAX_ATTEMPTS
+from dispatcher.store.silences import Silencing, Wanted
+from tests.support.deferral import send
+from tests.support.digests import DELAY_S, storm, telling_policy
+from tests.support.servers import Database
+from tests.support.stage import UNPACED, Stage, Worker
+
+
+@pytest.fixture
+def stage(redis: Database) -> Stage:
+    return Stage(redis, telling_policy())
+
+
+@pytest.fixture
+def started(stage: Stage, ann: Worker) -> dict[str, Started]:
+    """A post of an event, one of a digest and one of the report of a silence."""
+    silencing = Silencing(stage.redis, stage.keys, clock=stage.clock)
+    silencing.begin(Wanted(parse_matchers(["host=db1"]), DELAY_S * US, "anna", "db1 moves"))
+    send(stage, "silenced", category="other", labels={"host": "db1"})
+    storm(stage, 5)
+    taken = ann.take()
+    ann.deliver(ann.dispatch(taken.batch, silences=taken.silences))
+    stage.clock.forward(DELAY_S)
+    send(stage, "event", category="other")
+    posts = ann.go_on()
+    stage.clock.forward(1)
+    found: dict[str, Started] = {}
+    for each in (*posts, *ann.go_on()):
+        leased = each.candidate.leased
+        found[leased.id.partition(":")[0]] = each
+    return found
+
+
+@pytest.mark.parametrize("attempt", [1, MAX_ATTEMPTS])
+@pytest.mark.parametrize(
+    "result",
+    [
+        Receipt(UNPACED, "1.5"),
+        Rejected("msg_too_long", "too long"),
+        Retryable("connection_refused", "nobody listens"),
+        Retryable("internal_error", "later", reached=True),
+        RateLimitedBySlack(30 * US, "ratelimited"),
+        Ambiguous("reply_timeout", "no answer"),
+        Paused("invalid_auth", "the token is not valid"),
+    ],
+    ids=lambda result: type(result).__name__,
+)
+def test_a_post_of_ours_teaches_what_one_of_an_event_does(
+    ann: Worker, started: dict[str, Started], result: PostResult, attempt: int
+) -> None:
+    def learnt(kind: str) -> tuple[object, ...]:
+        end = ann.dispatcher.conclude(replace(started[kind], attempt=attempt), result)
+        return end.replied, end.arrived, end.resume, end.reached, end.cooldown_us, end.pause
+
+    assert learnt("digest") == learnt("silence") == learnt("event")
