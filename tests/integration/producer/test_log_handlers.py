@@ -8,6 +8,7 @@ import logging.config
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
@@ -301,6 +302,26 @@ def test_how_many_were_left_out_is_told_once_though_answers_are_lost(redis: Data
         sender.offer({"category": "errors", "text": text})
     assert sender.flush()
     assert [event.text for event in queued(redis)] == ["one", "2 left out"]
+
+
+def test_a_thousand_events_wait_beside_those_that_are_being_handed_over_and_no_more(redis: Database) -> None:
+    asked, goes_on = threading.Event(), threading.Event()
+
+    def connect() -> Producer:
+        asked.set()
+        goes_on.wait(10)
+        return Producer(redis)
+
+    sender = BackgroundSender(connect, lambda count: {"category": "errors", "text": f"{count} left out"}, every_s=60)
+    for n in range(200):
+        sender.offer({"category": "errors", "text": f"in hand {n}"})
+    assert asked.wait(10)
+    for n in range(1_002):
+        sender.offer({"category": "errors", "text": f"waits {n}"})
+    goes_on.set()
+    assert sender.flush(10)
+    texts = [event.text for event in queued(redis)]
+    assert (len(texts), "2 left out" in texts) == (1_201, True)
 
 
 def test_a_closed_sender_takes_events_again(redis: Database) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from dispatcher.core.limits import US, Limit
+from dispatcher.core.limits import US, Limit, Reason
 from dispatcher.core.policy import OnAmbiguous, OnLimit
 from dispatcher.core.posts import (
     Ambiguous,
@@ -21,7 +21,7 @@ from dispatcher.core.posts import (
     Rejected,
     Retryable,
 )
-from dispatcher.core.states import Absent, Leased, ScanResult, Step, Told, Unreadable
+from dispatcher.core.states import Absent, Leased, Parked, ScanResult, Step, Told, Unreadable
 from dispatcher.core.transitions import MAX_ATTEMPTS
 from dispatcher.store.dead_letters import DeadLetters, Filter, Replayed
 from dispatcher.store.decisions import Decisions
@@ -585,6 +585,7 @@ def test_an_edit_that_perhaps_arrived_is_made_again(stage: Stage, ann: Worker) -
     storm(stage, 1)
     wait_until(stage, 2 * DELAY_S - 30, ann)
     assert len(edits(ann)) == 1
+    assert [each.outcome.reason for each in ann.told.settlements if isinstance(each.outcome, Parked)] == [Reason.RETRY]
     ann.desk.reply = refuse_digests(Receipt("C1", "7.7"))  # type: ignore[assignment]
     wait_until(stage, 2 * DELAY_S, ann)
     assert [text.partition(" ")[0] for text in edits(ann)] == ["4", "4"]

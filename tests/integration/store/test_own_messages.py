@@ -25,7 +25,7 @@ def stage(redis: Database) -> Stage:
 
 @pytest.fixture
 def started(stage: Stage, ann: Worker) -> dict[str, Started]:
-    """A post of an event, one of a digest and one of the report of a silence."""
+    """A post of an event, one of a digest, one of the report of a silence, and an edit of the digest."""
     silencing = Silencing(stage.redis, stage.keys, clock=stage.clock)
     silencing.begin(Wanted(parse_matchers(["host=db1"]), DELAY_S * US, "anna", "db1 moves"))
     send(stage, "silenced", category="other", labels={"host": "db1"})
@@ -34,13 +34,15 @@ def started(stage: Stage, ann: Worker) -> dict[str, Started]:
     ann.deliver(ann.dispatch(taken.batch, silences=taken.silences))
     stage.clock.forward(DELAY_S)
     send(stage, "event", category="other")
-    posts = ann.go_on()
+    first = ann.go_on()
+    ann.deliver(first)
+    storm(stage, 1)
     stage.clock.forward(1)
-    found: dict[str, Started] = {}
-    for each in (*posts, *ann.go_on()):
-        leased = each.candidate.leased
-        found[leased.id.partition(":")[0]] = each
-    return found
+    later = ann.go_on()
+    stage.clock.forward(DELAY_S)
+    ann.renew()
+    (edit,) = ann.go_on()
+    return {each.candidate.leased.id.partition(":")[0]: each for each in (*first, *later)} | {"edit": edit}
 
 
 @pytest.mark.parametrize("attempt", [1, MAX_ATTEMPTS])
@@ -64,4 +66,4 @@ def test_a_post_of_ours_teaches_what_one_of_an_event_does(
         end = ann.dispatcher.conclude(replace(started[kind], attempt=attempt), result)
         return end.replied, end.arrived, end.resume, end.reached, end.cooldown_us, end.pause
 
-    assert learnt("digest") == learnt("silence") == learnt("event")
+    assert learnt("digest") == learnt("edit") == learnt("silence") == learnt("event")
