@@ -53,7 +53,7 @@ from dispatcher.store.leases import Outbox, Taken
 from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.snapshot import Books, Snapshot
 from dispatcher.store.versions import Unless, Version, Versions
-from tests.support.doubles import Clock, Desk, Told
+from tests.support.doubles import START_US, Clock, Desk, Told
 from tests.support.gate import Gate
 from tests.support.invariants import INF, NamespaceState, state_of
 from tests.support.models import HELD
@@ -195,8 +195,8 @@ class Worker:
         self.next_us: int | None = None
         self.limits_in_force: Policy | None = None
         """By which it decides once it follows a version; until then by the stage's."""
-        self.prefilter = Prefilter(lambda: stage.clock.now_us / US)
-        """It closes for no category before a version is followed."""
+        self.prefilter = Prefilter(lambda: (stage.clock.now_us - START_US) / US)
+        """It closes for no category before a version is followed. Its clock counts from another instant."""
         self.outbox = Outbox(
             stage.redis,
             stage.keys,
