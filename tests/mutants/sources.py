@@ -137,6 +137,7 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     "dispatcher/store/intake.py": (
         *_in("unit", "store/intake"),
         *_in("integration", "store/intake producer/contract producer/producer producer/async_producer store/endurance"),
+        *_RQ,
     ),
     "dispatcher/store/script_rows.py": (
         *_in("unit", "store/intake"),

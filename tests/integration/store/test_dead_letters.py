@@ -49,6 +49,7 @@ def test_a_replayed_letter_leaves_the_slots_of_posts_that_may_have_arrived(stage
         worker.go()
         stage.clock.now_us += again_after_us("x", n + 1)
     assert [letter.reason for letter in letters.find(Filter())] == ["ambiguous"]
+    assert letters.now_us() == stage.clock.now_us
     charged = stage.slots("category:errors")
     assert len(charged) == MAX_ATTEMPTS
     assert letters.replay(letters.find(Filter())) == [DONE]

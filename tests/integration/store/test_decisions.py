@@ -106,6 +106,25 @@ def test_no_more_decisions_are_kept_than_may_and_the_latest_half_for_certain(red
     assert record(stage).find("sent") is not None
 
 
+def test_it_is_known_since_when_no_decision_is_missing(redis: Database) -> None:
+    stage = Stage(redis, policy_of("", "1/30m"))
+    stage.bounds = Bounds(decisions=8)
+    ann = stage.worker("ann")
+    assert record(stage).kept_since_us() is None
+    stage.send("sent", channel=UNPACED)
+    ann.run()
+    stage.clock.forward(1)
+    stage.send("e0", channel=UNPACED)
+    ann.run()
+    assert record(stage).kept_since_us() == START_US
+    for n in range(1, 20):
+        stage.clock.forward(1)
+        stage.send(f"e{n}", channel=UNPACED)
+        ann.run()
+    *_, oldest = record(stage).suppressed()
+    assert record(stage).kept_since_us() == oldest.at_us > START_US + US
+
+
 def test_a_duplicate_does_not_hide_what_became_of_the_first(stage: Stage, ann: Worker) -> None:
     stage.send("a", "b", channel=UNPACED)
     ann.run()
