@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from dispatcher.core.limits import US
-from dispatcher.core.posts import Ambiguous, Message, PostResult, Receipt, Rejected, Retryable
+from dispatcher.core.posts import Ambiguous, Message, PostResult, RateLimitedBySlack, Receipt, Rejected, Retryable
 from dispatcher.core.states import GRACE_US, Absent, ScanResult, Search
 from dispatcher.logs.event_log import facts_of
 from dispatcher.store.dead_letters import DeadLetters, Filter
@@ -167,6 +167,16 @@ def test_a_channel_that_is_gone_is_free_for_the_next_post(stage: Stage, ann: Wor
     ann.deliver([a])
     assert stage.posting("#old") is None
     assert stage.line_at("#old") == START_US + 10 * US
+
+
+def test_a_channel_that_says_after_a_cool_down_that_it_is_gone_has_answered(stage: Stage, ann: Worker) -> None:
+    stage.send("a")
+    (a,) = ann.go()
+    ann.answer(a, RateLimitedBySlack(30 * US, "ratelimited"))
+    stage.clock.forward(30)
+    ann.run()
+    assert posted(ann) == [("a", "#old"), ("a", "#ops")]
+    assert stage.redis.zscore(stage.keys.cooldowns, "#old") is None
 
 
 # Deaths between the steps
