@@ -10,10 +10,10 @@ from dispatcher.core.event import Event
 from dispatcher.core.limits import US, Scope
 from dispatcher.core.ports import Admitting, Asking, Gate, Overtaken
 from dispatcher.core.posts import Ambiguous, PostResult, Receipt, Rejected, Retryable
-from dispatcher.core.states import Leased, Undecodable
+from dispatcher.core.states import Leased, Undecodable, Waiting
 from dispatcher.store.versions import Version
 from tests.support.deferral import category_line, opens_at, posted, send
-from tests.support.doubles import START_US
+from tests.support.doubles import START_US, Told
 from tests.support.servers import Database
 from tests.support.stage import BACKOFF_US, UNPACED, Stage, Worker
 
@@ -121,6 +121,21 @@ def test_an_event_refused_by_older_limits_does_not_wait_in_their_line(stage: Sta
     ann.deliver(ann.dispatch(error.undecided))
     assert (posted(stage), category_line(stage)) == (["a", "b"], ["c"])
     assert stage.slots("category:errors").keys() == {"a", "b"}
+
+
+def test_an_event_that_stands_in_line_already_is_not_decided_again(stage: Stage, ann: Worker) -> None:
+    class Publishing(Told):
+        """Told of what was lined up, it publishes other limits."""
+
+        def waiting(self, events: Sequence[Waiting]) -> None:
+            if events:
+                stage.put_in_force(limits("2/30m", "defer"))
+
+    ann.follow(stage.put_in_force(limits("1/30m", "defer")))
+    send(stage, "a", "b")
+    ann.told = Publishing()
+    error = overtaken(ann, ann.take().batch)
+    assert ([each.id for each in error.undecided], category_line(stage)) == (["a"], ["b"])
 
 
 @pytest.mark.parametrize(("together", "goes"), [(3, ["a", "b", "c"]), (2, [])], ids=["fits", "lowered below its use"])

@@ -77,6 +77,12 @@ def test_a_scrape_tells_what_became_of_every_event(scraped: Scrape) -> None:
     assert scraped.total("delivery_seconds_count") == 7
 
 
+def test_where_nothing_has_happened_a_scrape_shows_bounds_alone(redis: Database, env: dict[str, str]) -> None:
+    scraped = Scrape.of(run("metrics", **env).out)
+    assert {name for name in scraped.samples if scraped.total(name)} == {"max_waiting", "limit_max", "build_info"}
+    assert redis.keys() == []
+
+
 def test_the_families_are_those_of_the_documentation(scraped: Scrape) -> None:
     documented = Path(__file__).parents[3].joinpath("docs/metrics.md").read_text(encoding="utf-8")
     assert set(scraped.types) == GAUGES | COUNTERS | HISTOGRAMS
