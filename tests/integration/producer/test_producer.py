@@ -50,6 +50,12 @@ def test_importing_a_producer_loads_neither_redis_nor_settings(front: str) -> No
     assert set(said).isdisjoint({"rq", "redis", "pydantic", "pydantic_settings", "ruamel", "click", "slack_sdk"})
 
 
+def test_a_job_says_whether_somebody_has_chosen_its_id(redis: Database) -> None:
+    producer = Producer(redis)
+    ids = producer.send("errors", "x"), producer.send("errors", "y", id="a")
+    assert [redis.hget(QUEUE.job(id_), "category") for id_ in ids] == [b"errors 0", b"errors 1"]
+
+
 def test_a_producer_never_loads_rq(redis_url: str) -> None:
     program = (
         "import sys\nfrom dispatcher import Producer\nProducer.from_env().send('errors', 'x')\n"
