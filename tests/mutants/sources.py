@@ -25,11 +25,12 @@ _STORE: Final = (
         "store/settle store/take store/order store/waiting store/versions silences store/explanations shadow_limits"
         " store/dead_letters store/intake store/ahead store/decisions limits_change store/endurance store/threads"
         " store/pause store/reconcile store/deferred store/notice store/prefilter store/parked store/metrics"
-        " store/scheduled store/counts store/fallback store/lines worker/once quiet_hours worker/recoveries",
+        " store/counts store/scheduled store/fallback store/clock quiet_hours worker/once worker/recoveries",
     ),
-    *_in("property", "store_model prefilter_model explain_model"),
+    *_in("property", "store_model prefilter_model explain_model silences_model quiet_walk recovery_model"),
     *_in("integration", "delivery_table store/digest"),
-    *_in("property", "deferral_model digest_model recovery_model silences_model"),
+    *_in("property", "deferral_model digest_model"),
+    *_in("integration", "store/lines bad_input bounded_scripts"),
 )
 """The tests of what is stored, quickest first; those of the table's row run before them."""
 
@@ -43,18 +44,21 @@ _SLACK: Final = _in(
     "integration", "slack/sink slack/secrets slack/degrade slack/history slack/transport slack/keep_alive slack/pause"
 )
 _ENDS: Final = "store/decisions store/digest store/prefilter shadow_limits store/notice store/dead_letters store/take"
+_RECOVERIES: Final = (*_in("integration", "worker/recoveries"), *_in("property", "recovery_model"))
 _RQ: Final = _in("integration", "rq")
 _WORKER: Final = _in("integration", "worker/ahead delivery_table cli/dead worker/worker")
 
 TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     # The gate, and those who wait in `acquire`
-    "lua/include/slots.lua": (*_in("integration", "limiter/limiter"), *_GATE, *_in("integration", "store/prefilter")),
-    "lua/include/decide.lua": (*_in("property", "gate_batches"), *_GATE, *_in("integration", "shadow_limits")),
-    "lua/include/prelude.lua": _GATE,
+    "lua/include/slots.lua": (*_in("integration", "limiter/limiter"), *_GATE, *_STORE),
+    "lua/include/decide.lua": (*_in("property", "gate_batches"), *_GATE, *_STORE),
+    "lua/include/prelude.lua": (*_GATE, *_STORE),
+    "lua/include/plan.lua": (*_in("property", "plan_model"), *_STORE, *_GATE),
     "lua/include/waiters.lua": (*_in("property", "line_model"), *_GATE),
     "lua/gate.lua": _GATE,
     "lua/usage.lua": _GATE,
     "lua/release.lua": _GATE,
+    "lua/reset.lua": _GATE,
     "lua/wait.lua": (*_in("property", "line_model"), *_GATE),
     # What is stored
     "lua/enqueue.lua": (*_in("integration", "store/intake producer/contract producer/producer"), *_STORE),
@@ -68,6 +72,8 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
         *_STORE,
         *_RQ,
     ),
+    "lua/include/due.lua": (*_in("integration", "store/take store/order store/scheduled"), *_STORE, *_RQ),
+    "lua/include/record.lua": (*_in("integration", "store/settle store/notice store/take"), *_STORE),
     "lua/include/lines.lua": (*_in("integration", "store/lines store/waiting"), *_STORE),
     "lua/include/pause.lua": (*_in("integration", "store/pause"), *_STORE),
     "lua/include/digest.lua": (*_in("integration", "store/digest store/notice"), *_STORE),
@@ -79,16 +85,18 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "lua/include/dead.lua": (*_in("integration", "store/decisions store/settle store/dead_letters"), *_STORE),
     "lua/include/threads.lua": (*_in("integration", "store/threads"), *_STORE),
+    "lua/include/subjects.lua": (*_RECOVERIES, *_STORE),
+    "lua/resolve.lua": (*_RECOVERIES, *_STORE),
     "lua/pace.lua": (*_in("integration", "store/waiting store/order limits_change store/threads"), *_STORE),
     "lua/line_up.lua": (*_in("integration", "store/deferred store/order limits_change"), *_STORE),
     "lua/admit.lua": (*_in("integration", "store/decisions limits_change store/digest shadow_limits"), *_STORE),
     "lua/publish.lua": (*_in("integration", "store/versions limits_change"), *_STORE),
-    "lua/cancel.lua": _in("integration", "store/parked cli/parked store/waiting"),
+    "lua/cancel.lua": _in("integration", "store/parked cli/parked store/waiting worker/recoveries store/digest store/counts"),
     "lua/explain.lua": (*_in("integration", "store/explanations"), *_in("property", "explain_model")),
     "lua/forecast.lua": (*_in("integration", "store/explanations"), *_in("property", "explain_model")),
-    "lua/silence.lua": _in("integration", "silences cli/mute store/waiting"),
-    "lua/include/silences.lua": _in("integration", "silences"),
-    "lua/pause.lua": _in("integration", "store/pause cli/pause"),
+    "lua/silence.lua": (*_in("integration", "silences cli/mute store/waiting"), *_STORE),
+    "lua/include/silences.lua": (*_in("integration", "silences"), *_STORE),
+    "lua/pause.lua": _in("integration", "store/pause cli/pause store/parked"),
     "lua/purge.lua": _in("integration", "store/dead_letters cli/dead"),
     "lua/letters.lua": _in("integration", "store/dead_letters cli/dead"),
     "lua/of_category.lua": _in("integration", "store/parked cli/parked"),
