@@ -22,7 +22,7 @@ from tests.mutants.change import Mutant
 PROJECT: Final = Path(__file__).resolve().parents[2]
 
 AT_ONCE: Final = 2
-_COPIED: Final = ("dispatcher", "lua", "config", "docs", "tests", "pyproject.toml")
+_COPIED: Final = ("benchmarks", "dispatcher", "lua", "config", "docs", "tests", "pyproject.toml")
 QUIET_S: Final = 90.0
 """A test that ends nothing for so long hangs because of the mutant: the longest takes a fifth of that."""
 _TELLING: Final = 3

@@ -30,7 +30,9 @@ _STORE: Final = (
     *_in("property", "store_model prefilter_model explain_model silences_model quiet_walk recovery_model"),
     *_in("integration", "delivery_table store/digest"),
     *_in("property", "deferral_model digest_model"),
-    *_in("integration", "store/lines bad_input bounded_scripts"),
+    *_in("integration", "store/lines"),
+    *_in("faults", "malformed_records"),
+    *_in("integration", "bounded_scripts bad_input"),
 )
 """The tests of what is stored, quickest first; those of the table's row run before them."""
 
@@ -91,7 +93,9 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     "lua/line_up.lua": (*_in("integration", "store/deferred store/order limits_change"), *_STORE),
     "lua/admit.lua": (*_in("integration", "store/decisions limits_change store/digest shadow_limits"), *_STORE),
     "lua/publish.lua": (*_in("integration", "store/versions limits_change"), *_STORE),
-    "lua/cancel.lua": _in("integration", "store/parked cli/parked store/waiting worker/recoveries store/digest store/counts"),
+    "lua/cancel.lua": _in(
+        "integration", "store/parked cli/parked store/waiting worker/recoveries store/digest store/counts"
+    ),
     "lua/explain.lua": (*_in("integration", "store/explanations"), *_in("property", "explain_model")),
     "lua/forecast.lua": (*_in("integration", "store/explanations"), *_in("property", "explain_model")),
     "lua/silence.lua": (*_in("integration", "silences cli/mute store/waiting"), *_STORE),

@@ -440,14 +440,33 @@ def of_a_paused_category(redis: Database) -> Scenario:
     return made.done("v", partial(pausing.resume, "plain"))
 
 
-def alone_suppressed(redis: Database) -> Scenario:
-    """It is the only one that was suppressed, and waits for a second one."""
+ALONE_ENDS: Final = frozenset({"sent", "digested", "dropped"})
+
+
+def _before_alone(redis: Database) -> _Making:
+    """The next event of its category is the only one that is suppressed."""
     made = _Making(redis)
     made.send(*(f"p{n}" for n in range(49)), category="plain", channel="#free")
     made.send(*(f"q{n}" for n in range(10)), category="other", channel="#free")
-    made.send("a", "v", category="storms")
+    made.send("a", category="storms")
+    return made
+
+
+def leased_to_be_alone(redis: Database) -> Scenario:
+    """A worker holds it, and is about to suppress it as the only one."""
+    made = _before_alone(redis)
     made.ann.run()
-    return made.done("v", ends=frozenset({"sent", "digested", "dropped"}))
+    made.send("v", category="storms")
+    batch = made.ann.take().batch
+    return made.done("v", lambda: made.ann.deliver(made.ann.dispatch(batch)), ends=ALONE_ENDS)
+
+
+def alone_suppressed(redis: Database) -> Scenario:
+    """It is the only one that was suppressed, and waits for a second one."""
+    made = _before_alone(redis)
+    made.send("v", category="storms")
+    made.ann.run()
+    return made.done("v", ends=ALONE_ENDS)
 
 
 def joined_by_a_second(redis: Database) -> Scenario:
@@ -515,8 +534,8 @@ EVENTS: Final[tuple[Make, ...]] = (
     leased, leased_to_wait, leased_by_the_dead, requeued, candidate, given_back, in_a_channels_line, at_its_turn,
     posted, failed, cooled_down, posted_by_the_dead, on_a_timer, scheduled, unconfirmed, scanned, scanned_by_the_dead,
     next_in_a_category, behind_in_a_category, waits_for_the_end_of_quiet_hours,
-    head_in_hands, head_of_the_dead, of_a_paused_category, alone_suppressed,
-    joined_by_a_second,
+    head_in_hands, head_of_the_dead, of_a_paused_category, leased_to_be_alone,
+    alone_suppressed, joined_by_a_second,
 )  # fmt: skip
 """Where an event can be."""
 

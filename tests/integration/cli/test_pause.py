@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.core.posts import Paused, Receipt
+from dispatcher.core.posts import Ambiguous, Paused, Receipt
 from dispatcher.core.states import Started
 from dispatcher.producer.blocking import Producer
 from dispatcher.stand_in import StandIn
@@ -166,3 +166,19 @@ def test_resume_lets_the_next_event_try_what_slack_had_refused(stage: Stage, ann
     ann.answer(again, Receipt("#free", "1.1"))
     assert len(ann.go()) == 1
     assert pausing.resume("*") is False
+
+
+def test_resume_lets_every_channel_go_on_that_was_held_up(stage: Stage, ann: Worker, pausing: Pausing) -> None:
+    stage.send("tried", channel="#quiet")
+    stage.send("a", "b", "c", channel="#busy")
+    for _ in range(2):
+        for each in ann.go():
+            ann.answer(each, Ambiguous("http_503", "no answer of Slack's own came back"))
+    assert (stage.line("#quiet"), stage.line("#busy")) == ([], ["c"])
+    stage.send("denied", channel=UNPACED)
+    ann.answer(ann.go()[0], Paused("invalid_auth", "the token"))
+    assert pausing.resume("*") is True
+    assert stage.line_at("#busy") == stage.clock.now_us
+    for _ in range(2):
+        ann.deliver(ann.go())
+    assert sorted(ann.desk.posts) == ["c", "denied"]

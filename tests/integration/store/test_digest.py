@@ -552,6 +552,19 @@ def test_a_digest_that_never_arrived_is_posted_again_on_its_slot(stage: Stage, a
     assert len(stage.slots("digest:errors")) == 1
 
 
+@pytest.mark.parametrize("told", ["[]", '["count"]', '["count", 3]', "nonsense"])
+def test_a_digest_of_which_nobody_can_read_what_its_post_told_is_posted_again(
+    stage: Stage, ann: Worker, told: str
+) -> None:
+    storm(stage, 5)
+    ann.desk.reply = refuse_digests(Ambiguous("reply_timeout", "late"))  # type: ignore[assignment]
+    wait_until(stage, DELAY_S, ann)
+    stage.redis.hset(stage.keys.tally(DIGEST), "snap", told)
+    ann.desk.reply = refuse_digests(Receipt("C1", "7.7"))  # type: ignore[assignment]
+    wait_until(stage, DELAY_S + 120, ann)
+    assert [text.partition(" ")[0] for text in texts(ann)] == ["3", "3"]
+
+
 def test_a_digest_that_cannot_be_reconciled_takes_another_slot(stage: Stage, ann: Worker) -> None:
     storm(stage, 5)
     ann.desk.reply = refuse_digests(Ambiguous("reply_timeout", "late"))  # type: ignore[assignment]

@@ -135,6 +135,15 @@ def test_only_what_a_worker_asked_for_is_handed_out_of_timers_and_lines(stage: S
     assert [ann.taken(due=2), ann.taken(due=2), ann.taken(due=2)] == [["a", "b"], ["c", "d"], ["e"]]
 
 
+def test_a_take_that_looked_at_lines_of_nobody_alone_says_that_there_is_more(stage: Stage, ann: Worker) -> None:
+    stage.send("a", "b", channel="#z")
+    ann.answer(ann.go()[0], Receipt("#z", "1.1"))
+    stage.redis.zadd(stage.keys.lines, {f"channel:#{n:02}": 1 for n in range(33)})
+    taken = ann.outbox.take(0, 1)
+    assert (taken.batch, taken.more) == ([], True)
+    assert ann.taken(due=1) == ["b"]
+
+
 def test_only_what_a_worker_asked_for_is_handed_out(stage: Stage, ann: Worker) -> None:
     for n in range(4):
         stage.send(f"e{n}", channel=f"#{n}")

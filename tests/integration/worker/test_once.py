@@ -128,6 +128,14 @@ def test_one_that_stands_in_line_keeps_its_key_until_it_is_posted(stage: Stage, 
     assert repeats(stage) == 2
 
 
+def test_the_key_of_one_that_stands_in_line_lives_as_long_as_the_event_may_wait(stage: Stage, ann: Worker) -> None:
+    stage.send("a", "b", category="later")
+    stage.send("c", category="later", dedup_key="db1")
+    run(ann)
+    (key,) = stage.redis.scan_iter(stage.keys.scope("once:*"))
+    assert 0 <= 24 * HOUR_US // 1_000 - stage.redis.pttl(key) < 60_000
+
+
 def test_one_that_leaves_its_line_unposted_gives_its_key_back(stage: Stage, ann: Worker) -> None:
     stage.send("a", "b", category="later")
     stage.send("c", category="later", dedup_key="db1", max_age=30)
