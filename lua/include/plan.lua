@@ -523,7 +523,7 @@ local plan = module(function(plan)
     for key, ms in pairs(lifetimes) do
       last[#last + 1] = { 'PEXPIRE', key, digits(ms) }
     end
-    if drained and (commands[1] or later[1] or removing[1] or last[1]) then
+    if drained and (commands[1] or later[1] or rings > 0) then -- a full server allows all else that is written
       call(remove or 'HDEL', drained, '')
     end
     for _, each in ipairs({ commands, later, removing, last }) do

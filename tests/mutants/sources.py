@@ -38,9 +38,8 @@ _STORE: Final = (
 
 _GATE: Final = (
     *_in("integration", "limiter/gate limiter/limiter limiter/async_limiter"),
-    *_in("property", "gate_batches line_model"),
+    *_in("property", "gate_batches gate_model line_model"),
     *_in("integration", "limiter/refusals limiter/waiting limiter/async_waiting"),
-    *_in("property", "gate_model"),
 )
 _SLACK: Final = _in(
     "integration", "slack/sink slack/secrets slack/degrade slack/history slack/transport slack/keep_alive slack/pause"

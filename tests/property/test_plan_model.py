@@ -437,6 +437,11 @@ def test_a_lifetime_that_has_ended_is_none_and_removes_no_key(redis: Database) -
     assert redis.pttl("key") == -1
 
 
+def test_a_lifetime_without_length_ends_at_once(redis: Database) -> None:
+    planned(redis, [("hset", "key", "a", "1"), ("keep_alive", "key", 0)])
+    assert redis.pttl("key") in {-2, 0, 1}
+
+
 def test_a_number_that_cannot_be_read_is_none(redis: Database) -> None:
     for text in ("text", "0.5", "1e308", "nan", "inf", "9223372036854775807"):
         redis.set("number", text)
@@ -481,6 +486,18 @@ def test_a_full_server_carries_out_a_plan_that_drains_though_it_adds_first(
     assert contents(full) == {
         "zset": [(b"a", 1.0)], "hash": {b"a": b"1"}, "list": [b"a"], "number": b"5", "wake": [b"1"]
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("alone", "key"),
+    [(("hset", "hash", "a", "1"), "hash"), (("write", "RPUSH", "list", "a"), "list"), (("ring", "wake"), "wake")],
+    ids=["planned", "another command", "wake"],
+)
+def test_a_full_server_carries_out_a_plan_that_drains_though_it_only_adds(
+    full: Database, alone: Operation, key: str
+) -> None:
+    planned(full, [alone], "held")
+    assert contents(full).keys() == {"held", key}
 
 
 def test_a_plan_that_drains_and_changes_nothing_writes_nothing(full: Database) -> None:

@@ -769,6 +769,28 @@ def test_a_digest_message_whose_tally_was_deleted_by_hand_ends(stage: Stage, ann
     assert stage.snapshot().events == 0
 
 
+@pytest.mark.parametrize(
+    "why",
+    [
+        "nonsense",
+        "{}",
+        '[1, "errors", "limit", ["category:errors", "3/30m", 1], {}]',
+        '["digested", "errors", "limit", null, {}]',
+        '["digested", "errors", "limit", [1, "3/30m", 1], {}]',
+        '["digested", "errors", "limit", ["category:errors", 3, 1], {}]',
+        '["digested", "errors", "limit", ["category:errors", "3/30m"], {}]',
+        '["digested", "errors", "limit", ["category:errors", "3/30m", 1]]',
+    ],
+)
+def test_a_digest_message_whose_tally_does_not_say_why_ends(stage: Stage, ann: Worker, why: str) -> None:
+    storm(stage, 5)
+    ann.run()
+    stage.redis.hset(stage.keys.tally(DIGEST), "why", why)
+    wait_until(stage, DELAY_S, ann)
+    assert digest_posts(ann) == []
+    assert stage.snapshot().events == 0
+
+
 def test_a_digest_of_a_category_that_is_muted_waits_until_that_is_over(stage: Stage, ann: Worker) -> None:
     storm(stage, 5)
     ann.run()
