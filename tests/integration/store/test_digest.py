@@ -833,6 +833,16 @@ def test_a_digest_of_a_category_that_is_paused_by_hand_waits_until_it_is_resumed
     assert len(digest_posts(ann)) == 1
 
 
+def test_a_digest_that_waits_asks_anew_every_day(stage: Stage, ann: Worker) -> None:
+    storm(stage, 5)
+    ann.run()
+    Pausing(stage.redis, stage.keys, clock=stage.clock).pause("*", by="me", why="")
+    stage.clock.now_us += 86_400 * US - 1
+    assert ann.taken() == []
+    stage.clock.now_us += 1
+    assert ann.taken() == [DIGEST]
+
+
 def test_digest_message_are_not_in_an_operators_hands(stage: Stage, ann: Worker) -> None:
     (*_, alone) = storm(stage, 3)
     ann.run()

@@ -137,6 +137,18 @@ def test_after_new_limits_each_take_lets_a_page_of_lines_ask_anew(redis: Databas
     assert redis.exists(stage.keys.reopening) == 0
 
 
+def test_after_new_limits_the_timers_of_limits_ask_anew_behind_any_number_of_others(redis: Database) -> None:
+    stage = Stage(redis)
+    ids = [f"e{n:02}" for n in range(60)]
+    redis.zadd(stage.keys.timers, dict.fromkeys(ids, START_US + US))
+    redis.hset(stage.keys.events, mapping=dict.fromkeys(ids[:40], '{"why":["retry"]}\n'))
+    redis.hset(stage.keys.events, mapping=dict.fromkeys(ids[40:], '{"why":["limit:category"]}\n'))
+    stage.versions.publish("{}", "digest", by="ed", file="limits.yaml", unless=Unless.SAME)
+    outbox = stage.worker().outbox
+    assert [outbox.take(0, 0).more for _ in range(3)] == [True, True, False]
+    assert [each.decode() for each in redis.zrangebyscore(stage.keys.timers, 0, START_US)] == ids[40:]
+
+
 FACTS = {"number": 1, "digest": "a", "content": "text of a", "at": "1", "by": "ann", "file": "a.yaml"}
 
 
