@@ -140,6 +140,16 @@ def test_a_window_aligned_to_the_clock_begins_anew_with_its_quarter(limiter: Lim
     ]
 
 
+@pytest.mark.parametrize(("charged", "blocked_s"), [(1, 600), (2, 600 + 3_600)])
+def test_a_clock_stepped_back_over_a_quota_blocks_until_there_is_room_in_the_window_that_was_charged(
+    limiter: Limiter, charged: int, blocked_s: int
+) -> None:
+    quota, noon_us = Scope("quota", ["2/1h fixed"], ids=False), 1_732_104_000 * US
+    for _ in range(charged):
+        assert limiter.try_acquire([quota], now_us=noon_us) == Admitted()
+    assert limiter.try_acquire([quota], now_us=noon_us - 600 * US) == Denied("quota", quota.limits[0], blocked_s * US)
+
+
 def test_a_window_of_a_microsecond_is_decided(limiter: Limiter) -> None:
     blink = Scope("blink", (Limit(1, window_us=1),))
     assert limiter.try_acquire([blink], now_us=NOW_US) == Admitted()

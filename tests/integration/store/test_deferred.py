@@ -43,6 +43,21 @@ def test_events_over_the_limit_wait_in_order_until_there_is_room(stage: Stage, a
     assert opens_at(stage, "category:errors") == START_US + 2 * WINDOW_US
 
 
+@pytest.mark.parametrize(("limit", "taken"), [(2, ["c", "d", ""]), (5, ["f", "ghij", ""])])
+def test_as_many_heads_of_a_line_are_taken_as_have_room(redis: Database, limit: int, taken: list[str]) -> None:
+    stage = Stage(redis, policy_of("100/30m", f"{limit}/30m", on_limit=OnLimit.DEFER))
+    ann = stage.worker()
+    send(stage, *"abcdefghijklm")
+    ann.run()
+    stage.clock.now_us += WINDOW_US
+    batches = []
+    for _ in range(3):
+        batch = ann.take().batch
+        batches.append("".join(each.id for each in batch))
+        ann.deliver(ann.dispatch(batch))
+    assert batches == taken
+
+
 def test_a_deferred_event_is_reported_with_its_reason_scope_and_wait(stage: Stage, ann: Worker) -> None:
     send(stage, "a", "b", "c")
     ann.run()
