@@ -179,6 +179,7 @@ def test_resume_lets_every_channel_go_on_that_was_held_up(stage: Stage, ann: Wor
     ann.answer(ann.go()[0], Paused("invalid_auth", "the token"))
     assert pausing.resume("*") is True
     assert stage.line_at("#busy") == stage.clock.now_us
+    assert stage.redis.zcount(stage.keys.timers, "-inf", stage.clock.now_us) == 1, "only of what was denied"
     for _ in range(2):
         ann.deliver(ann.go())
     assert sorted(ann.desk.posts) == ["c", "denied"]

@@ -358,3 +358,12 @@ def test_a_quota_takes_the_same_bytes_however_much_it_counts(limiter: Limiter, r
     limiter.try_acquire_many([quota] * 5000)
     assert redis.memory_usage(KEYS.quota("quota")) <= 200
     assert limiter.usage(quota)[0].used == 5000
+
+
+def test_a_slot_that_no_limit_counts_any_more_is_none_to_give_back(redis: Database) -> None:
+    now_us, user = [1_732_104_000 * US], Scope("user:42", ["1/1m"])
+    limiter = Limiter(redis, namespace="past", clock=lambda: now_us[0])
+    for passed_us, counted in ((60 * US - 1, True), (60 * US, False)):
+        limiter.try_acquire(user, "a")
+        now_us[0] += passed_us
+        assert limiter.release(user, "a") is counted

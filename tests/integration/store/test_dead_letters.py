@@ -96,9 +96,11 @@ def test_a_letter_tells_its_event_and_what_became_of_it(stage: Stage, letters: D
 def test_a_replayed_letter_goes_the_normal_way_again(stage: Stage, letters: DeadLetters) -> None:
     bury(stage, "a", priority=Lane.HIGH)
     stage.send("b", priority=Lane.HIGH)
+    stage.redis.delete(stage.queue.queues)
     assert letters.replay(letters.find(Filter())) == [DONE]
     stage.check()
     assert (stage.letters(), letters.get("a")) == ([], None)
+    assert stage.redis.smembers(stage.queue.queues) == {stage.queue.lanes[0].encode()}
     worker = stage.worker()
     batch = worker.take().batch
     assert [(each.id, each.replays) for each in batch if isinstance(each, Leased)] == [("b", 0), ("a", 1)]
