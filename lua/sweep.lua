@@ -8,11 +8,14 @@
 --           7 ...           HASH  the RQ job of each of "jobs", in their order
 -- ARGV[1]   JSON {"now": us | absent, "jobs": [[member, id, registry: KEYS position 3 to 5], ...]} jobs of ours found there
 -- Returns   how many ids were put back on the lane
+-- Not all keys come through KEYS: of a job that had waited for others, rq:job::<id>:dependencies (SET, RQ's, deleted here) names those,
+--           and rq:job:<other>:dependents (SET, RQ's) of each names the job; RQ deletes both with jobs, ours end without it.
 -- A job that was entered ("adopted") is under the dispatcher's own keys or settled: it is forgotten here, never run twice.
 -- @include prelude
 -- @include plan
 
 local ABANDONED_US = 60000000
+local MOST_OTHERS = 100 -- that one job has waited for
 
 local lane, intermediate, abandoned = KEYS[1], KEYS[2], KEYS[6]
 local call = cjson.decode(ARGV[1])
@@ -36,9 +39,26 @@ for _, id in ipairs(redis.call('LRANGE', intermediate, 0, 99)) do
   end
 end
 
+-- Takes a job and those that it had waited for out of each other's sets.
+local function forget_dependencies(id)
+  local dependencies = 'rq:job::' .. id .. ':dependencies'
+  local others = redis.pcall('SRANDMEMBER', dependencies, MOST_OTHERS)
+  if others.err or #others == 0 then
+    return
+  end
+  plan.write('DEL', dependencies)
+  for _, other in ipairs(others) do
+    local dependents = 'rq:job:' .. other .. ':dependents'
+    if redis.pcall('SISMEMBER', dependents, id) == 1 then
+      plan.write('SREM', dependents, id)
+    end
+  end
+end
+
 for n, entry in ipairs(call.jobs) do
   local member, id, registry, job = entry[1], entry[2], KEYS[entry[3]], KEYS[6 + n]
   if plan.zrem(registry, member) then
+    forget_dependencies(id)
     if redis.call('HEXISTS', job, 'adopted') == 1 then
       plan.write('DEL', job)
     elseif redis.call('EXISTS', job) == 1 then

@@ -294,6 +294,7 @@ def test_the_sweep_puts_a_job_with_dependencies_on_its_lane(
     drain(env, tmp_path)
     assert [posted.text for posted in slack.ledger.posted()] == ["first", "second"]
     assert len(DeferredJobRegistry(queue=queue)) == 0
+    assert redis.keys("rq:job:*") == []
 
 
 def test_the_sweep_brings_failed_jobs_of_ours_back_and_leaves_others_alone(queue: Queue, redis: Database) -> None:
