@@ -635,6 +635,8 @@ def stock(redis: Database) -> None:
     redis.rpush(f"{lane}:intermediate", "b", "nobody knows")
     redis.zadd(stage.queue.failed(Lane.NORMAL), {"c": 1, "a": 1})
     redis.zadd(stage.queue.deferred(Lane.NORMAL), {"d": 1})
+    redis.sadd("rq:job::d:dependencies", "c")
+    redis.sadd("rq:job:c:dependents", "d")
     redis.zadd(stage.queue.started(Lane.NORMAL), {"e:1": 1})
     sweep = Sweep(redis, stage.keys, stage.queue, owner="ann", clock=stage.clock)
     sweep.sweep()
