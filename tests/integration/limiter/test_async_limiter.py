@@ -185,6 +185,8 @@ def test_questions_by_two_versions_are_told_apart(run: Run) -> None:
                 assert isinstance(answer, StaleLimits)
         with pytest.raises(StaleLimits):
             await limiter.try_acquire_many([USER], version="7")
+        with pytest.raises(StaleLimits):
+            await limiter.try_acquire(USER, with_left=True, version="7")
 
     run(body)
 
