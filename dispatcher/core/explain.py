@@ -89,7 +89,8 @@ class Explanation:
 
     Of an event that waits for room in a limit: ``used`` of ``max`` slots are used in ``window_s`` seconds, ``place`` is
     its place in line from 1, and ``expected_at`` when it goes if nothing changes: exact for the first in line, an
-    estimate for the others. ``text`` is the event's; after its end, the beginning of it that is kept.
+    estimate for the others. ``text`` is that of an event that a worker has taken; after its end, the beginning that is
+    kept. The same holds for ``labels`` and ``category``.
     """
 
     id: str
