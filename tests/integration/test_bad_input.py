@@ -546,7 +546,7 @@ ROWS: Final = (
         "a webhook in the clear",
         command("worker", DISPATCHER_SINK="slack", DISPATCHER_SLACK_WEBHOOK_URL="http://hooks.slack.com/x/s3same"),
         78,
-        ("DISPATCHER_SLACK_WEBHOOK_URL is ***, expected https://",),
+        ("DISPATCHER_SLACK_WEBHOOK_URL is 'http://hooks.slack.com/***', expected https://",),
     ),
     Row(
         "a short webhook, with a user name and password",
