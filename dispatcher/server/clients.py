@@ -22,8 +22,7 @@ from redis.retry import Retry
 from redis.sentinel import MasterNotFoundError, Sentinel
 
 from dispatcher.errors import ConfigError
-from dispatcher.server.sentinel_url import SENTINEL, SentinelAddress
-from dispatcher.server.url_options import check_options
+from dispatcher.server.urls import SENTINEL, SentinelAddress, check_options
 
 _CONNECT_S: Final = 2.0
 _NAMED: Final = {"driver_info": redis.DriverInfo(lib_version=redis.__version__)} if hasattr(redis, "DriverInfo") else {}

@@ -17,9 +17,7 @@ from urllib.parse import SplitResult, urlsplit
 from pydantic import SecretStr, ValidationInfo
 
 from dispatcher.core.units import seconds_of
-from dispatcher.server.sentinel_url import EXPECTED as SENTINEL_EXPECTED
-from dispatcher.server.sentinel_url import SENTINEL, SentinelAddress
-from dispatcher.server.url_options import check_options
+from dispatcher.server.urls import SENTINEL, SENTINEL_EXPECTED, SentinelAddress, check_options
 
 REDIS_URL_EXPECTED: Final = f"redis://HOST:PORT/DB, rediss://HOST:PORT/DB, unix:///PATH or {SENTINEL_EXPECTED}"
 

@@ -6,7 +6,7 @@ import re
 from typing import Final
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
-from dispatcher.server.sentinel_url import SENTINEL
+from dispatcher.server.urls import SENTINEL
 
 HIDDEN: Final = "***"
 

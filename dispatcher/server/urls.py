@@ -1,4 +1,7 @@
-"""The address of a primary that Sentinels know: ``sentinel://[USER:PASSWORD@]HOST:PORT,HOST:PORT/SERVICE/DB``."""
+"""What the URL of a server may say: the options of one that names a server, and all of one that names Sentinels.
+
+The second kind is ``sentinel://[USER:PASSWORD@]HOST:PORT,HOST:PORT/SERVICE/DB``.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,15 @@ from typing import Final, Self
 from urllib.parse import parse_qsl, unquote
 
 SENTINEL: Final = "sentinel://"
-EXPECTED: Final = "sentinel://HOST:PORT,HOST:PORT/SERVICE/DB"
-OF_TLS: Final = frozenset({"ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs"})
+SENTINEL_EXPECTED: Final = "sentinel://HOST:PORT,HOST:PORT/SERVICE/DB"
+
+_OF_TLS: Final = frozenset({"ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs"})
+_SPANS: Final = frozenset({"socket_timeout", "socket_connect_timeout"})
+_OF_ALL: Final = _SPANS | {"client_name", "db", "health_check_interval", "password", "protocol", "username"}
+_OF_HOST: Final = _OF_ALL | {"socket_keepalive"}
+_TLS_OF_HOST: Final = _OF_TLS | {"ssl_check_hostname", "ssl_password"}
+_KNOWN: Final = {"unix": _OF_ALL, "redis": _OF_HOST, "rediss": _OF_HOST | _TLS_OF_HOST}
+_LONGEST_S: Final = 86_400.0
 
 _PORT: Final = 26_379
 _HIGHEST_PORT: Final = 65_535
@@ -18,6 +28,28 @@ _HOST: Final = r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:@]+)(?::([0-9]{1,5}))?"
 _PLACE: Final = r"/([A-Za-z0-9._%-]{1,200})(?:/([0-9]{1,6}))?/?"
 _OF_SENTINELS: Final = {"sentinel_username": "username", "sentinel_password": "password"}
 _YES: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+
+def check_options(scheme: str, query: str) -> None:
+    """Raises ``ValueError`` whose text says what was expected and repeats no value.
+
+    The others would change how answers are read, or repeat commands, or let a worker wait for a connection for ever.
+    """
+    known = _KNOWN.get(scheme, _OF_HOST)
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if name in _TLS_OF_HOST - known:
+            raise ValueError("expected rediss:// beside the options of TLS")
+        if name not in known:
+            raise ValueError(f"expected of the options behind the ? only {', '.join(sorted(known))}")
+        if name in _SPANS and not _is_span(value):
+            raise ValueError(f"expected for {name} a number of seconds above 0, and at most a day")
+
+
+def _is_span(value: str) -> bool:
+    try:
+        return 0 < float(value) <= _LONGEST_S
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +83,8 @@ class SentinelAddress:
         match = re.fullmatch(_PLACE, slash + place)
         if match is None:
             raise ValueError(
-                f"expected {EXPECTED}: after the hosts the name that the Sentinels know the service by, and the number "
-                "of a database; and / ? # @ in a password written as %2F %3F %23 %40"
+                f"expected {SENTINEL_EXPECTED}: after the hosts the name that the Sentinels know the service by, and "
+                "the number of a database; and / ? # @ in a password written as %2F %3F %23 %40"
             )
         options, tls = _options(query)
         return cls(
@@ -86,12 +118,12 @@ def _options(query: str) -> tuple[dict[str, str], dict[str, str] | None]:
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name in _OF_SENTINELS:
             login[name] = value
-        elif name in OF_TLS:
+        elif name in _OF_TLS:
             tls[name] = value
         elif name == "ssl" and value.lower() in _YES:
             is_tls = _YES[value.lower()]
         else:
-            known = ", ".join(sorted((*_OF_SENTINELS, *OF_TLS, "ssl")))
+            known = ", ".join(sorted((*_OF_SENTINELS, *_OF_TLS, "ssl")))
             raise ValueError(f"expected of the options behind the ? only {known}, and ssl=true or ssl=false")
     if tls and not is_tls:
         raise ValueError("expected ssl=true beside the options of TLS")

@@ -11,7 +11,7 @@ from redis.sentinel import SentinelManagedConnection, SentinelManagedSSLConnecti
 
 from dispatcher.errors import ConfigError
 from dispatcher.server.connection import connect, connect_async
-from dispatcher.server.sentinel_url import SentinelAddress
+from dispatcher.server.urls import SentinelAddress
 
 URL = "sentinel://app:p%40ss@a:1,[::1]:2,c/the.main/7?sentinel_username=bob&sentinel_password=s%26cret"
 TLS = "&ssl=true&ssl_ca_certs=/etc/ca.pem&ssl_cert_reqs=required"
