@@ -212,7 +212,7 @@ def preview(terminal: Terminal, matchers: Matchers, *, as_json: bool) -> int:
 
 
 def _warn_if_in_vain(terminal: Terminal, settings: AnySettings, server: Server, matchers: Matchers) -> None:
-    """What can never match, or may be misspelt, is said; the silence is added all the same."""
+    """Warn of matchers that can never match, and of categories that nobody knows."""
     from dispatcher.core.silences import named_categories
 
     if matchers.matches_nothing:

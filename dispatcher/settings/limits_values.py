@@ -335,7 +335,7 @@ def read_guarantee(value: object) -> int:
 
 
 def read_label(value: str, **where: int) -> str:
-    """A label's name; ``where`` as ``fault`` has it."""
+    """A label's name; ``where`` goes to ``fault``."""
     if not value or not value.isprintable() or len(value) > MAX_LABEL_NAME or set(value) & set(" :="):
         raise fault(
             f", expected the name of a label, 1 to {MAX_LABEL_NAME} printable characters without blank, : and =",

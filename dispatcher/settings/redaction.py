@@ -70,7 +70,7 @@ def shown_url(url: str) -> str:
 def shown_webhook(url: str) -> str:
     """A webhook's URL without its path, which is the secret: ``https://hooks.slack.com/***``.
 
-    What may be anything else than a host is hidden too.
+    A host is hidden too if it may be something else, such as a password.
     """
     match = re.fullmatch(_WEBHOOK, url)
     if match is None or re.search(_SLACKS_OWN, match[1]):

@@ -177,7 +177,7 @@ def _losers(course: Course, policy: Policy, percent: float) -> dict[str, float]:
 def _lost(course: Course, policy: Policy, name: str) -> int:
     """How many were not sent when they came: dropped, digested, dead; where they wait, deferred.
 
-    Not those that nobody misses: repeats, what is over, and what is rejected as it was before.
+    Repeats, events whose failure is over, and rejected events are not counted.
     """
     counts = course.categories[name]
     if _rejects(policy, name):

@@ -152,7 +152,7 @@ local leases = module(function(leases)
     return is_all
   end
 
-  -- The tally of a buffered single (include/digest.lua) goes when that leaves.
+  -- Deletes the tally of a buffered single (include/digest.lua): the event leaves the place where it waits.
   function leases.leave_tally(at, id, header)
     local tally = header.buffered and 'digest:' .. header.category
     if tally and plan.hget(at.tally_prefix .. tally, 'buffered') == id then

@@ -206,7 +206,7 @@ def test_a_sentinel_that_asks_for_its_own_password_says_where_to_put_it() -> Non
     ],
     ids=["a Sentinel that does not let us ask", "a server that is no Sentinel"],
 )
-def test_one_that_answers_an_error_is_told_unless_another_one_names_the_primary(
+def test_a_sentinel_that_answers_an_error_is_named_unless_another_one_names_the_primary(
     one_sentinel: tuple[RedisServer, str], tmp_path: Path, options: tuple[str, ...], message: str
 ) -> None:
     primary, url = one_sentinel

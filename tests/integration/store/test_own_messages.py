@@ -59,7 +59,7 @@ def started(stage: Stage, ann: Worker) -> dict[str, Started]:
     ],
     ids=lambda result: type(result).__name__,
 )
-def test_a_post_of_ours_teaches_what_one_of_an_event_does(
+def test_posts_of_digests_and_reports_tell_about_slack_what_posts_of_events_tell(
     ann: Worker, started: dict[str, Started], result: PostResult, attempt: int
 ) -> None:
     def learnt(kind: str) -> tuple[object, ...]:

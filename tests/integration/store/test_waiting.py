@@ -135,7 +135,7 @@ def test_only_what_a_worker_asked_for_is_handed_out_of_timers_and_lines(stage: S
     assert [ann.taken(due=2), ann.taken(due=2), ann.taken(due=2)] == [["a", "b"], ["c", "d"], ["e"]]
 
 
-def test_a_take_that_looked_at_lines_of_nobody_alone_says_that_there_is_more(stage: Stage, ann: Worker) -> None:
+def test_a_take_that_found_only_empty_lines_says_that_there_is_more(stage: Stage, ann: Worker) -> None:
     stage.send("a", "b", channel="#z")
     ann.answer(ann.go()[0], Receipt("#z", "1.1"))
     stage.redis.zadd(stage.keys.lines, {f"channel:#{n:02}": 1 for n in range(33)})
