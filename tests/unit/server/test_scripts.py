@@ -1,0 +1,48 @@
+"""Scripts as they are sent."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import pytest
+
+from dispatcher.data_files import data_file
+from dispatcher.server.scripts import read_script
+
+SCRIPTS: Final = sorted(path.stem for path in data_file("lua", "take.lua").parent.glob("*.lua"))
+PARTS: Final = sorted(data_file("lua", "include", "plan.lua").parent.glob("*.lua"))
+
+_PART: Final = re.compile(r"^local (\w+) = module\(", re.MULTILINE)
+_MADE: Final = re.compile(r"^ *(?:local )?function ([\w.]+)\(", re.MULTILINE)
+_COMMENT: Final = re.compile(r"--.*")
+
+
+def code_of(text: str) -> str:
+    return _COMMENT.sub("", text)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_has_every_function_of_a_part_that_it_names(name: str) -> None:
+    text = code_of(read_script(name))
+    made = set(_MADE.findall(text))
+    for part in PARTS:
+        source = code_of(part.read_text(encoding="utf-8"))
+        for each in _PART.findall(source):
+            of_part = {made for made in _MADE.findall(source) if made.startswith(f"{each}.")}
+            named = of_part & set(re.findall(rf"\b{each}\.\w+", text))
+            if each in _PART.findall(text):
+                assert named <= made
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_has_no_function_of_a_part_that_it_never_names(name: str) -> None:
+    text = code_of(read_script(name))
+    for each in _MADE.findall(text):
+        part = each.partition(".")[0]
+        if "." not in each or part in _PART.findall(text):
+            assert len(re.findall(rf"\b{re.escape(each)}\b", text)) > 1, each
+
+
+def test_a_function_of_a_table_that_goes_by_other_names_stays() -> None:
+    assert "function SET.look(" in read_script("gate")  # called as `store.look`
