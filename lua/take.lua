@@ -57,11 +57,13 @@
 --           "adopt": {"id", "payload"} | absent: enter this one event instead of new events from the lanes,
 --           "silences": version of the silences that the worker knows | absent: it knows none,
 --           "wordless": true: the record keeps no texts of what the pre-check drops | absent, "remember_us": as in settle.lua}
--- ARGV[2]   absent, or what include/intake.lua needs to drop new events by the pre-check
+-- ARGV[2]   absent, or what include/intake.lua needs to drop new events by the pre-check; ARGV[3] absent, or the marks that the
+--           worker gives for jobs without one
 -- Returns   [JSON {"now", "version": in force | null, "next": us | null (next instant at which an event may be taken), "more": there
 --           is more to take, "suspended", "silences": {"version", "rows": {id: JSON}} | absent: those of the call, "duplicates": [id, ...],
 --           "refused": [[category, position of the scope, of its window, us until there is room, "id id ..."], ...] | null: dropped
 --             by the pre-check,
+--           "unmarked": whether the pre-check looked at an event without a mark,
 --           "from": no event that is taken here or later has a lower seq; null if this batch must be decided before the owner
 --             takes anything else,
 --           "freed": how many slots have become free (include/deferred.lua), "nth": number of this call in the row of calls with
@@ -87,7 +89,7 @@
 -- @include due
 
 local LOOKS = 8 -- with the pre-check, a call looks at up to so many times as many new events as it may hand out
-local MOST_LOOKS = 1024 -- but at no more than these, unless it may hand out more
+local MOST_LOOKS = ARGV[3] and 512 or 1024 -- but at no more than these, unless it may hand out more; marks of a worker cost more
 local MOST_LATER = 100 -- scheduled jobs that come to their lane in one call
 
 local call = cjson.decode(ARGV[1])
@@ -137,6 +139,9 @@ end
 
 -- Takes new events from the lanes. Returns whether the lanes hold more.
 local function take_new(closed)
+  if closed and ARGV[3] then
+    intake.give_marks(ARGV[3])
+  end
   local is_left, has_looked, is_silenced = false, false, nil
   local function refusal_of(mark)
     if not has_looked then
@@ -279,6 +284,7 @@ local facts = {
   freed = freed,
   nth = nth,
   silences = silences_of(call.silences),
+  unmarked = intake.has_unmarked,
 }
 intake.write(at)
 local records = intake.told(facts)

@@ -341,7 +341,7 @@ class JsonScript:
         """Run it; raises ``GateUnavailable`` when the server is away."""
         return self.ask(keys, call)()
 
-    def ask(self, keys: Sequence[str], call: Mapping[str, Any], *more: str) -> Callable[[], Any]:
+    def ask(self, keys: Sequence[str], call: Mapping[str, Any], *more: str | bytes) -> Callable[[], Any]:
         """Send the call, and ``more`` arguments. What is returned waits for its answer, once; both raise as a call."""
         facts = call if self._clock is None else {"now": self._clock(), **call}
         with translate_outages():

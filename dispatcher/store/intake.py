@@ -179,11 +179,10 @@ class EnqueueCalls:
         Raises ``InvalidEvent`` when the event is too large or cannot be written as JSON.
         """
         event = event.sent_at(time.time()) if event.delay is not None else event
-        remembered = "0" if is_generated or not is_remembered(event, job_id) else "1"
+        is_known_again = not is_generated and is_remembered(event, job_id)
         text = event.text[:_DESCRIBED].replace("\n", " ")
-        has_mark = (event.id is None or event.id == job_id) and not (event.is_scheduled or event.is_resolved)
-        mark = f"{event.category} {remembered}{_about(event)}\n{shown_of(event)}" if has_mark else "\n"
-        row = f"{_LANES[event.priority]}{remembered}{mark}\n{event.category}: {text}\n{seal(event)}"
+        mark, shown = mark_of(job_id, event, is_generated=is_generated) or ("", "")
+        row = f"{_LANES[event.priority]}{is_known_again:d}{mark}\n{shown}\n{event.category}: {text}\n{seal(event)}"
         return Job(self._job_prefix + job_id, row)
 
     def enqueue(
@@ -242,6 +241,17 @@ def text_of(answer: bytes | str) -> str:
 def seal(event: Event) -> str:
     """The ``data`` of a job: function, instance, arguments and keywords in RQ's JSON form."""
     return f"{HEAD}{encode_event(event)}{TAIL}"
+
+
+def mark_of(job_id: str, event: Event, *, is_generated: bool = False) -> tuple[str, str] | None:
+    """The mark by which the pre-check can drop the event, and what the decision record then shows of it.
+
+    None where the event has to be read: it may be a recovery, or not be due, or go by another id than the job.
+    """
+    if (event.id is not None and event.id != job_id) or event.is_scheduled or event.is_resolved:
+        return None
+    remembered = not is_generated and is_remembered(event, job_id)
+    return f"{event.category} {remembered:d}{_about(event)}", shown_of(event)
 
 
 def shown_of(event: Event, chars: int = SHOWN_CHARS) -> str:

@@ -45,6 +45,7 @@ from dispatcher.server.scripts import script_keys
 from dispatcher.store.admission import Prefilter, PrefilterCall
 from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.script_rows import Table, deferral_row, read, read_new, recovery_row, settlement_row
+from dispatcher.store.stock_jobs import StockJobs
 
 T = TypeVar("T")
 
@@ -93,6 +94,7 @@ class Outbox:
         self._version: dict[str, str] = {}
         self._opened: dict[str, list[Any]] = {}
         self._prefilter = prefilter
+        self._stock_jobs = StockJobs(client, queue)
         self._is_new = True
         self._fingerprint: str | None = None
         self._names_by_script: dict[str, list[str]] = {}
@@ -147,7 +149,7 @@ class Outbox:
         if self._fingerprint is not None:
             call["fingerprint"] = self._fingerprint
         self._nth, self._goes_on = 0, True
-        taken = self._ask(call)()
+        taken = self._note_stock_jobs(self._ask(call)())
         if self._prefilter is not None:
             self._prefilter.tell_time(taken.now_us)
         self._is_new, self._fingerprint = False, None
@@ -161,7 +163,8 @@ class Outbox:
         once: the worker reads one while the server takes the next. If ``undecided`` of a batch is None, no more are
         prefetched until all batches are decided.
         """
-        has_room = len(self._promised) < AHEAD and self._goes_on
+        most = 1 if self._stock_jobs.are_coming else AHEAD  # which jobs follow is known after the take before
+        has_room = len(self._promised) < most and self._goes_on
         if has_room and taken.more and not taken.suspended and taken.undecided is not None:
             due = max(0, due - taken.old - sum(self._promised))
             self._reader = self._reader or Reader()
@@ -292,7 +295,7 @@ class Outbox:
         if self._reader is None:
             raise RuntimeError("nothing was asked for ahead")
         self._promised.popleft()
-        taken = self._reader.result()
+        taken = self._note_stock_jobs(self._reader.result())
         self._nth += 1
         self._goes_on = self._goes_on and taken.undecided is not None
         if taken.nth > self._nth and self.ahead:  # a later call, on another connection, ran before
@@ -346,8 +349,13 @@ class Outbox:
         known = self._silences
         if known.version is not None:
             call["silences"] = known.version
-        more = () if prefiltering is None else (prefiltering.text,)
-        answer = self._take.ask(names, call, *more)
+        if prefiltering is None:
+            answer = self._take.ask(names, call)
+        else:
+            marks = self._stock_jobs.marks(call["new"])
+            read_next = self._stock_jobs.receive()
+            answer = self._take.ask(names, call, prefiltering.text, *marks)
+            read_next()
 
         def read_answer() -> Taken:
             taken = read_taken(answer(), prefiltering, known)
@@ -355,6 +363,12 @@ class Outbox:
             return taken
 
         return read_answer
+
+    def _note_stock_jobs(self, taken: Taken) -> Taken:
+        if taken.has_unmarked or self._stock_jobs.are_coming:
+            gone = (name for group in taken.prefiltered for name in group.names)
+            self._stock_jobs.taken(gone, len(taken.batch) - taken.old, has_unmarked=taken.has_unmarked)
+        return taken
 
     def _renewed(self, call: dict[str, Any]) -> int:
         facts = {"owner": self.owner, "grace_us": self._grace_us}
@@ -435,6 +449,8 @@ class Taken:
     """How many events of the batch were taken before."""
     version: str | None = None
     """The version of the limits that is in force."""
+    has_unmarked: bool = False
+    """Whether the pre-check looked at events that bear no mark."""
 
     def and_then(self, later: Taken) -> Taken:
         """The two as one."""
@@ -475,6 +491,7 @@ def read_taken(
         nth=facts["nth"],
         old=facts["seqs"].count(0) if facts["seqs"] else 0,
         version=facts["version"],
+        has_unmarked=facts["unmarked"],
     )
 
 

@@ -8,10 +8,14 @@
 -- one has room, its events are handed out: here nobody is admitted. For repeats of a category a line begins with "#" and the
 -- category, and its JSON is [microseconds of the window, configured, text of the limit].
 --
+-- A worker may give marks for jobs without one, which it has read before (peek.lua), in ARGV[3] of take.lua: JSON {"ids", "enqueued": the
+-- instants at which RQ says that they were enqueued, "marks", "shown": what the record shows of each}. The instant says that the job on
+-- the lane is still the one that was read.
+--
 -- `at` names the keys events, leased, parked, totals, seen, dead_ids, places, tallies, seq, those of include/silences.lua, the four parts of the
 -- decision record, the keys of include/leases.lua; owner, tally_prefix and minute_prefix; and now.
 local intake = module(function(intake)
-  intake.bytes = 0
+  intake.bytes, intake.has_unmarked = 0, false
   local EDITS = 'edits' -- in place of a channel: the edits of messages
   local MAX_BATCH = 8388608 -- bytes after which no more requeued and new events are taken
   local MAX_ID = 256 -- RQ ids are letters, digits, dashes; any other id is made printable and cut; only
@@ -216,6 +220,26 @@ local intake = module(function(intake)
   -- user with few rights lacks. Then the jobs are read one by one.
   local may_sort = true
 
+  local places, given = {}, nil -- of the marks that the worker gives: id -> its place in the lists
+
+  function intake.give_marks(text)
+    given = cjson.decode(text)
+    for place, id in ipairs(given.ids) do
+      places[id] = place
+    end
+  end
+
+  -- Adds to the rows the marks that the worker gives.
+  local function add_given(lane, from, some, rows)
+    local instants = redis.call('SORT', lane, 'BY', 'nosort', 'LIMIT', from, #some, 'GET', 'rq:job:*->enqueued_at')
+    for n, id in ipairs(some) do
+      local place = not rows[2 * n - 1] and places[id]
+      if place and given.enqueued[place] == instants[n] then
+        rows[2 * n - 1], rows[2 * n] = given.marks[place], given.shown[place]
+      end
+    end
+  end
+
   local function marks_of(lane, from, some)
     local rows = may_sort and redis.pcall(
       'SORT', lane, 'BY', 'nosort', 'LIMIT', from, #some, 'GET', 'rq:job:*->category', 'GET', 'rq:job:*->shown'
@@ -227,6 +251,8 @@ local intake = module(function(intake)
         local fields = redis.pcall('HMGET', 'rq:job:' .. id, 'category', 'shown')
         rows[2 * n - 1], rows[2 * n] = fields[1] or false, fields[2] or false -- both nil if it is no hash
       end
+    elseif given then
+      add_given(lane, from, some, rows)
     end
     return rows
   end
@@ -383,6 +409,7 @@ local intake = module(function(intake)
     for n = 1, #some do
       local id, mark = some[n], rows[2 * n - 1]
       local group = mark and groups[mark]
+      intake.has_unmarked = intake.has_unmarked or not mark
       if group == nil then
         group = refusal_of(mark)
         groups[mark] = group

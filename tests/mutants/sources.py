@@ -25,7 +25,8 @@ _STORE: Final = (
         "store/settle store/take store/order store/waiting store/versions silences store/explanations shadow_limits"
         " store/dead_letters store/intake store/ahead store/decisions limits_change store/endurance store/threads"
         " store/pause store/reconcile store/deferred store/notice store/prefilter store/parked store/metrics"
-        " store/counts store/scheduled store/fallback store/clock quiet_hours worker/once worker/recoveries",
+        " store/stock_jobs store/counts store/scheduled store/fallback store/clock quiet_hours worker/once"
+        " worker/recoveries",
     ),
     *_in("property", "store_model prefilter_model explain_model silences_model quiet_walk recovery_model"),
     *_in("integration", "delivery_table store/digest"),
@@ -68,8 +69,9 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
         *_STORE,
         *_RQ,
     ),
+    "lua/peek.lua": _in("integration", "store/stock_jobs"),
     "lua/include/intake.lua": (
-        *_in("integration", "store/take store/prefilter store/prefilter_rights"),
+        *_in("integration", "store/take store/prefilter store/stock_jobs store/prefilter_rights"),
         *_STORE,
         *_RQ,
     ),
@@ -150,6 +152,7 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
         *_in("integration", "store/intake producer/contract producer/producer producer/async_producer store/endurance"),
         *_RQ,
     ),
+    "dispatcher/store/stock_jobs.py": _in("integration", "store/stock_jobs"),
     "dispatcher/store/script_rows.py": (
         *_in("unit", "store/intake"),
         *_STORE,

@@ -655,6 +655,26 @@ def stock(redis: Database) -> None:
     removals.find(100)
 
 
+def stock_storm(redis: Database) -> None:
+    """Jobs of a stock producer, of a category over its limit."""
+    text = f"{FREE}global: {{limits: []}}\ndefaults: {{limits: [1/30m], channel: '#free'}}\n"
+    stage = QuietStage(redis, text)
+    ann = stage.worker()
+    ann.follow(stage.put_in_force(text))
+    stage.send("a", "b")
+    ann.run()
+    for first, category in (("c", "errors"), ("d", "errors"), ("e", "other"), ("f", "errors")):
+        stage.send(*(f"{first}{n}" for n in range(12)), category=category)
+        for n in range(12):
+            redis.hdel(stage.queue.job(f"{first}{n}"), "category", "shown")
+    stage.send("marked", priority=Lane.HIGH)
+    redis.rpush(stage.queue.lane(Lane.LOW), "no-such-job")
+    while taken := ann.take(1).batch:
+        ann.deliver(ann.dispatch(taken))
+    ann.run()
+    stage.snapshot()
+
+
 def full_queue(redis: Database) -> None:
     """Producers: many events, known ids, a queue that is full or somebody else's."""
     stage = QuietStage(redis, f"{FREE}global: {{limits: []}}\ndefaults: {{limits: [], channel: '#free'}}\n")
@@ -771,6 +791,6 @@ SCENES: Final[dict[str, Scene]] = {
     scene.__name__: scene
     for scene in (
         storm, paced, deferral, digest, digest_once, buffered_single, notice, trouble, history_scans, takeovers,
-        by_hand, silences, repeats_and_recoveries, letters, versions, stock, full_queue, limiter, waiting,
+        by_hand, silences, repeats_and_recoveries, letters, versions, stock, stock_storm, full_queue, limiter, waiting,
     )
 }  # fmt: skip

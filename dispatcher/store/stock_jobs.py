@@ -1,0 +1,110 @@
+"""The marks of jobs that a stock RQ producer wrote.
+
+The pre-check drops what bears a mark, and only producers of ours write one. A worker that is handed events without a
+mark in a storm reads the next jobs before it takes them, and gives their marks with the ``take``. A mark is bound to
+the instant at which RQ says that the job was enqueued, so that none is for another job of the same id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from dispatcher.errors import GateUnavailable
+from dispatcher.jsonio import decode_answer, encode
+from dispatcher.server.connection import Client, JsonScript
+from dispatcher.store.intake import mark_of, open_envelope
+from dispatcher.store.rq_keys import QueueKeys
+
+_LOOKS: Final = 8
+_MOST_LOOKS: Final = 512
+"""A ``take`` with marks looks at ``_LOOKS`` times as many jobs as it may hand out, and at no more than these."""
+
+
+class _Marked(NamedTuple):
+    """A job, when it was enqueued, and the two parts of its mark."""
+
+    id: str
+    enqueued: str
+    mark: str
+    shown: str
+
+
+class StockJobs:
+    """The jobs without a mark on the lanes of one queue, as far as they were read. For one thread.
+
+    The next ones are read while the server takes those before them. The order of calls is: ``marks``, ``receive``, the
+    ``take``, what ``receive`` returned, and ``taken`` when the answer is there. What this knows only saves time: a job
+    without a mark is handed out, and a mark without its job is ignored.
+    """
+
+    def __init__(self, client: Client, queue: QueueKeys) -> None:
+        self._peek = JsonScript(client, "peek")
+        self._lanes = queue.lanes
+        self._room = 0
+        self._told: list[_Marked] = []
+        self._next: list[_Marked] = []
+        self.are_coming = False
+        """Whether jobs without a mark were handed out, and there may be more of them."""
+
+    def marks(self, room: int) -> tuple[bytes, ...]:
+        """What a ``take`` of up to ``room`` new events has to know of jobs without a mark."""
+        self._room, self._told = room, []
+        if room > 0:
+            if not self._next and self.are_coming:
+                self._receive(0)()
+                self.are_coming = bool(self._next)
+            self._told, self._next = self._next, []
+        if not self._told:
+            return ()
+        return (encode(dict(zip(("ids", "enqueued", "marks", "shown"), zip(*self._told, strict=True), strict=True))),)
+
+    def receive(self) -> Callable[[], None]:
+        """Receive the jobs behind those of ``marks``; what is returned reads them."""
+        return self._receive(len(self._told)) if self._told else _nothing
+
+    def taken(self, gone: Iterable[str], handed_out: int, *, has_unmarked: bool) -> None:
+        """The ``take`` has ended some, and has handed out others; ``has_unmarked``: also of jobs without a mark."""
+        self.are_coming = self.are_coming or has_unmarked
+        if self._told and handed_out >= self._room:  # else it has looked at all of them
+            ended = set(gone)
+            self._next[:0] = [each for each in self._told if each.id not in ended]
+        self._told = []
+
+    def _receive(self, skipped: int) -> Callable[[], None]:
+        try:
+            most = max(self._room, min(_LOOKS * self._room, _MOST_LOOKS))
+            facts, data = self._peek(self._lanes, {"skip": skipped, "most": most})
+        except GateUnavailable:  # the `take` says so as well, and only that matters
+            return _nothing
+
+        def read() -> None:
+            self._next += _marked_in(facts, data)
+
+        return read
+
+
+def _nothing() -> None:
+    pass
+
+
+def _marked_in(facts: bytes, data: bytes) -> list[_Marked]:
+    """The jobs in an answer of peek.lua that may be dropped unread."""
+    told = decode_answer(facts)
+    if not told["sizes"]:
+        return []
+    ids, instants = told["ids"].split(" "), told["enqueued"].split(" ")
+    if not len(ids) == len(instants) == len(told["sizes"]):  # some hold blanks, so they are not as RQ writes them
+        return []
+    found: list[_Marked] = []
+    start = 0
+    for id_, enqueued, size in zip(ids, instants, told["sizes"], strict=True):
+        end = start + size
+        try:
+            mark = mark_of(id_, open_envelope(id_, data[start:end]))
+        except Exception:  # noqa: BLE001 - it is handed out, and then its worker says what is wrong with it
+            mark = None
+        if mark is not None:
+            found.append(_Marked(id_, enqueued, *mark))
+        start = end
+    return found

@@ -1,0 +1,216 @@
+"""Jobs of a stock RQ producer in a storm: the pre-check drops them by marks that the worker gives. In made-up time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+from redis import Redis
+from rq import Queue
+from rq.serializers import JSONSerializer
+
+from dispatcher.core.event import Event
+from dispatcher.core.explain import Decision
+from dispatcher.core.limits import Lane
+from dispatcher.core.states import Leased, Undecodable
+from dispatcher.store.decisions import Decisions
+from dispatcher.store.intake import seal
+from dispatcher.store.leases import Taken
+from tests.support.servers import Database, RedisServer
+from tests.support.stage import UNPACED, Stage, Worker
+
+LIMITS: Final = (
+    f'channels: {{"{UNPACED}": {{pace: none}}}}\nglobal: {{limits: []}}\n'
+    f'defaults: {{limits: [1/30m], channel: "{UNPACED}"}}\n'
+)
+ROOM: Final = 10
+MANY: Final = 40
+"""More than one take hands out here."""
+LOOKED_AT: Final = 8 * ROOM
+"""By one take."""
+
+
+@pytest.fixture
+def stage(redis: Database) -> Stage:
+    return Stage(redis)
+
+
+def push(stage: Stage, *ids: str, lane: Lane = Lane.NORMAL, **event: Any) -> None:  # noqa: ANN401 - what JSON holds
+    """By RQ's own producer."""
+    name = stage.queue.lane(lane).removeprefix("rq:queue:")
+    queue = Queue(name, connection=stage.redis, serializer=JSONSerializer)
+    for id_ in ids:
+        payload = {"category": "errors", "text": f"text of {id_}"} | event
+        queue.enqueue("dispatcher.jobs.dispatch", payload, job_id=id_)
+
+
+def close(stage: Stage, owner: str = "ann") -> Worker:
+    """A worker whose gate has refused an event of the category, and that was handed out jobs without a mark."""
+    worker = stage.worker(owner)
+    worker.follow(stage.put_in_force(LIMITS))
+    stage.send("sent", "refused")
+    worker.run()
+    push(stage, "first")
+    assert worker.taken(ROOM) == ["first"]
+    worker.dispatch([])
+    return worker
+
+
+@pytest.fixture
+def ann(stage: Stage) -> Worker:
+    return close(stage)
+
+
+def gone(taken: Taken) -> list[str]:
+    return [name for group in taken.prefiltered for name in group.names]
+
+
+def handed_out(taken: Taken) -> list[str]:
+    return [each.id for each in taken.batch]
+
+
+def numbered(begin: str, number: int = MANY) -> list[str]:
+    return [f"{begin}-{n}" for n in range(number)]
+
+
+def decision(stage: Stage, id_: str) -> Decision | None:
+    found = Decisions(stage.redis, stage.keys).find(id_)
+    return found and replace(found, id="", text=None)
+
+
+def test_after_one_job_without_a_mark_the_next_ones_are_dropped_as_they_are_taken(stage: Stage, ann: Worker) -> None:
+    push(stage, *numbered("a"))
+    taken = ann.take(ROOM)
+    assert (gone(taken), taken.batch) == (numbered("a"), [])
+    assert stage.redis.keys("rq:job:*") == []
+    assert stage.snapshot().imbalances() == []
+
+
+def test_the_record_says_of_them_what_the_gate_says(stage: Stage, ann: Worker) -> None:
+    bob = stage.worker("bob")
+    version = stage.versions.in_force()
+    assert version is not None
+    bob.follow(version)
+    labels = {"host": "db1", "rack": "ü\n\"'"}
+    push(stage, "a", labels=labels, text="disk  full\non db1")
+    assert gone(ann.take(ROOM)) == ["a"]
+    push(stage, "twin", labels=labels, text="disk  full\non db1")
+    bob.run()
+    assert decision(stage, "a") == decision(stage, "twin")
+    found = Decisions(stage.redis, stage.keys)
+    assert [found.find(id_).text for id_ in ("a", "twin")] == ["disk full on db1"] * 2  # type: ignore[union-attr]
+
+
+def test_their_ids_are_remembered_unless_rq_made_them(stage: Stage, ann: Worker) -> None:
+    made = "2f1b1c6e-90f3-4e05-9ad4-3a1d3f0f6f11"
+    push(stage, "chosen", made)
+    assert gone(ann.take(ROOM)) == ["chosen", made]
+    push(stage, "chosen", made)
+    taken = ann.take(ROOM)
+    assert (taken.duplicates, gone(taken)) == (["chosen"], [made])
+
+
+def test_of_other_categories_they_are_handed_out(stage: Stage, ann: Worker) -> None:
+    push(stage, "a")
+    push(stage, "b", category="deploys")
+    push(stage, "c")
+    taken = ann.take(ROOM)
+    assert (gone(taken), handed_out(taken)) == (["a", "c"], ["b"])
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"status": "resolved", "dedup_key": "disk"},
+        {"not_before": 4_000_000_000},
+        {"id": "a:b"},
+        {"text": ""},
+        {"priority": "highest"},
+    ],
+    ids=["recovery", "not due", "other id", "no text", "unknown priority"],
+)
+def test_what_only_a_worker_may_decide_is_handed_out(stage: Stage, ann: Worker, event: dict[str, Any]) -> None:
+    push(stage, "before")
+    push(stage, "a", **event)
+    push(stage, "after")
+    taken = ann.take(ROOM)
+    assert (gone(taken), handed_out(taken)) == (["before", "after"], ["a"])
+
+
+def test_jobs_of_another_function_are_handed_out(stage: Stage, ann: Worker) -> None:
+    push(stage, "before")
+    queue = Queue(stage.queue.queue, connection=stage.redis, serializer=JSONSerializer)
+    queue.enqueue("os.getcwd", job_id="other")
+    taken = ann.take(ROOM)
+    assert gone(taken) == ["before"]
+    assert [type(each) for each in taken.batch] == [Undecodable]
+
+
+def test_the_jobs_behind_are_read_while_the_server_takes(stage: Stage, ann: Worker) -> None:
+    push(stage, *numbered("a", 3 * LOOKED_AT))
+    takes = [ann.take(ROOM) for _ in range(3)]
+    assert [gone(taken) for taken in takes] == [
+        numbered("a", 3 * LOOKED_AT)[first : first + LOOKED_AT] for first in (0, LOOKED_AT, 2 * LOOKED_AT)
+    ]
+    assert all(taken.batch == [] for taken in takes)
+
+
+def test_a_job_that_took_the_place_of_the_one_that_was_read_is_handed_out(stage: Stage, ann: Worker) -> None:
+    push(stage, *numbered("a", LOOKED_AT), "b", "c", "d")
+    ann.take(ROOM)
+    stage.redis.delete(stage.queue.job("c"))
+    stage.redis.lrem(stage.queue.lane(Lane.NORMAL), 1, "c")
+    push(stage, "c", category="deploys")
+    taken = ann.take(ROOM)
+    assert (gone(taken), handed_out(taken)) == (["b", "d"], ["c"])
+
+
+def test_a_job_that_expired_after_it_was_read_is_told_as_expired(stage: Stage, ann: Worker) -> None:
+    push(stage, *numbered("a", LOOKED_AT), "b")
+    ann.take(ROOM)
+    stage.redis.delete(stage.queue.job("b"))
+    (expired,) = ann.take(ROOM).batch
+    assert isinstance(expired, Undecodable)
+    assert (expired.id, expired.reason.value) == ("b", "expired")
+
+
+def test_what_a_full_take_has_not_looked_at_is_dropped_by_the_next(stage: Stage, ann: Worker) -> None:
+    push(stage, *numbered("d", ROOM), category="deploys")
+    push(stage, *numbered("a"))
+    first = ann.take(ROOM)
+    assert (handed_out(first), gone(first)) == (numbered("d", ROOM), [])
+    assert gone(ann.take(ROOM)) == numbered("a")
+
+
+def test_all_lanes_are_read(stage: Stage, ann: Worker) -> None:
+    for lane in Lane:
+        push(stage, *numbered(lane.value, 3), lane=lane)
+    assert sorted(gone(ann.take(ROOM))) == sorted(id_ for lane in Lane for id_ in numbered(lane.value, 3))
+
+
+def test_a_dead_letter_that_is_replayed_is_handed_out(stage: Stage, ann: Worker) -> None:
+    push(stage, "before", "a")
+    stage.redis.hset(stage.queue.job("a"), "replays", "1")
+    taken = ann.take(ROOM)
+    assert (gone(taken), handed_out(taken)) == (["before"], ["a"])
+
+
+def test_a_job_of_much_data_is_handed_out(stage: Stage, ann: Worker) -> None:
+    push(stage, "small", "large")
+    stage.redis.hset(stage.queue.job("large"), "data", seal(Event("errors", "text of large")) + " " * 16_384)
+    taken = ann.take(ROOM)
+    assert (gone(taken), handed_out(taken)) == (["small"], ["large"])
+    assert isinstance(taken.batch[0], Leased)
+
+
+def test_a_user_without_rights_to_every_key_has_them_handed_out() -> None:
+    with RedisServer() as server, server.client() as admin:
+        admin.acl_setuser(
+            "shop", enabled=True, nopass=True, commands=["+@all"], keys=["{stage}:*", "rq:*"], channels=["*"]
+        )
+        with Redis(unix_socket_path=str(server.socket), username="shop", password="any") as client:
+            stage = Stage(client)
+            ann = close(stage)
+            push(stage, "a", "b")
+            assert ann.taken(ROOM) == ["a", "b"]
