@@ -41,5 +41,5 @@ for _, lane in ipairs({ K.lane_high, K.lane_normal, K.lane_low }) do
     from, looked = from + number, looked + number
   end
 end
-local facts = { ids = table.concat(ids, ' '), enqueued = table.concat(enqueued, ' '), sizes = #ids > 0 and sizes or cjson.null }
+local facts = { ids = table.concat(ids, ' '), enqueued = table.concat(enqueued, ' '), sizes = sizes }
 return { cjson.encode(facts), table.concat(data) }

@@ -91,10 +91,10 @@ def _nothing() -> None:
 def _marked_in(facts: bytes, data: bytes) -> list[_Marked]:
     """The jobs in an answer of peek.lua that may be dropped unread."""
     told = decode_answer(facts)
-    if not told["sizes"]:
-        return []
     ids, instants = told["ids"].split(" "), told["enqueued"].split(" ")
-    if not len(ids) == len(instants) == len(told["sizes"]):  # some hold blanks, so they are not as RQ writes them
+    if (
+        not len(ids) == len(instants) == len(told["sizes"])
+    ):  # there is none, or some hold blanks, which RQ writes nowhere
         return []
     found: list[_Marked] = []
     start = 0

@@ -482,9 +482,23 @@ RULES: Final = (
     Rule(
         "pre-check: a job called otherwise bears it",
         "dispatcher/store/intake.py",
-        "event.id is None or event.id == job_id",
-        "True",
+        "(event.id is not None and event.id != job_id)",
+        "False",
         "tests/integration/store/test_intake.py",
+    ),
+    Rule(
+        "stock jobs: the mark of a job is used for the one that took its place",
+        "lua/include/intake.lua",
+        " and given.enqueued[place] == instants[n]",
+        "",
+        "tests/integration/store/test_stock_jobs.py",
+    ),
+    Rule(
+        "stock jobs: a dead letter that is replayed is marked",
+        "lua/peek.lua",
+        "not (rows[n + 1] or rows[n + 2])",
+        "not rows[n + 1]",
+        "tests/integration/store/test_stock_jobs.py",
     ),
     # dispatcher/store/admission.py
     Rule(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any, Final
 
 import pytest
 from redis import Redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 from rq import Queue
 from rq.serializers import JSONSerializer
 
@@ -17,6 +20,7 @@ from dispatcher.core.states import Leased, Undecodable
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.intake import seal
 from dispatcher.store.leases import Taken
+from dispatcher.store.stock_jobs import StockJobs
 from tests.support.servers import Database, RedisServer
 from tests.support.stage import UNPACED, Stage, Worker
 
@@ -55,6 +59,22 @@ def close(stage: Stage, owner: str = "ann") -> Worker:
     assert worker.taken(ROOM) == ["first"]
     worker.dispatch([])
     return worker
+
+
+@pytest.fixture
+def jobs(stage: Stage) -> StockJobs:
+    """After a take has met a job without a mark."""
+    jobs = StockJobs(stage.redis, stage.queue)
+    jobs.taken([], 1, has_unmarked=True)
+    return jobs
+
+
+def marked(jobs: StockJobs, room: int = ROOM) -> list[str]:
+    """The ids of which the next take gets marks; those behind them are read, too."""
+    text = "".join(each.decode() for each in jobs.marks(room))
+    jobs.receive()()
+    ids: list[str] = json.loads(text)["ids"] if text else []
+    return ids
 
 
 @pytest.fixture
@@ -177,16 +197,11 @@ def test_a_job_that_expired_after_it_was_read_is_told_as_expired(stage: Stage, a
 
 def test_what_a_full_take_has_not_looked_at_is_dropped_by_the_next(stage: Stage, ann: Worker) -> None:
     push(stage, *numbered("d", ROOM), category="deploys")
-    push(stage, *numbered("a"))
+    push(stage, *numbered("a", LOOKED_AT))
     first = ann.take(ROOM)
     assert (handed_out(first), gone(first)) == (numbered("d", ROOM), [])
-    assert gone(ann.take(ROOM)) == numbered("a")
-
-
-def test_all_lanes_are_read(stage: Stage, ann: Worker) -> None:
-    for lane in Lane:
-        push(stage, *numbered(lane.value, 3), lane=lane)
-    assert sorted(gone(ann.take(ROOM))) == sorted(id_ for lane in Lane for id_ in numbered(lane.value, 3))
+    second = ann.take(ROOM)
+    assert (handed_out(second), gone(second)) == ([], numbered("a", LOOKED_AT))
 
 
 def test_a_dead_letter_that_is_replayed_is_handed_out(stage: Stage, ann: Worker) -> None:
@@ -214,3 +229,105 @@ def test_a_user_without_rights_to_every_key_has_them_handed_out() -> None:
             ann = close(stage)
             push(stage, "a", "b")
             assert ann.taken(ROOM) == ["a", "b"]
+
+
+# What is read before it is taken
+
+
+def test_nothing_is_read_before_a_job_without_a_mark_was_handed_out(stage: Stage) -> None:
+    push(stage, "a")
+    jobs = StockJobs(stage.redis, stage.queue)
+    assert marked(jobs) == []
+    jobs.taken([], 1, has_unmarked=False)
+    assert marked(jobs) == []
+
+
+def test_after_a_look_that_finds_none_nothing_is_read(stage: Stage, jobs: StockJobs) -> None:
+    assert marked(jobs) == []
+    push(stage, "a")
+    assert marked(jobs) == []
+
+
+def test_as_many_are_read_as_a_take_looks_at(stage: Stage, jobs: StockJobs) -> None:
+    push(stage, *numbered("a", 600))
+    assert marked(jobs, 1) == numbered("a", 8)
+    jobs.taken(numbered("a", 8), 0, has_unmarked=False)
+    assert marked(StockJobs(stage.redis, stage.queue)) == []
+    for room, looked_at in ((100, 512), (550, 550)):
+        others = StockJobs(stage.redis, stage.queue)
+        others.taken([], 1, has_unmarked=True)
+        assert marked(others, room) == numbered("a", looked_at)
+
+
+def test_a_take_of_no_new_events_gets_no_marks(stage: Stage, jobs: StockJobs) -> None:
+    push(stage, *numbered("a", LOOKED_AT + 1))
+    assert marked(jobs) == numbered("a", LOOKED_AT)
+    jobs.taken(numbered("a", LOOKED_AT), 0, has_unmarked=False)
+    assert marked(jobs, 0) == []
+    assert marked(jobs) == [f"a-{LOOKED_AT}"]
+
+
+def test_lanes_are_read_one_after_another(stage: Stage, jobs: StockJobs) -> None:
+    push(stage, *numbered("h", 70), lane=Lane.HIGH)
+    push(stage, *numbered("n", 3))
+    push(stage, *numbered("l", 20), lane=Lane.LOW)
+    every = [*numbered("h", 70), *numbered("n", 3), *numbered("l", 20)]
+    assert marked(jobs) == every[:LOOKED_AT]
+    jobs.taken(every[:LOOKED_AT], 0, has_unmarked=False)
+    assert marked(jobs) == every[LOOKED_AT:]
+
+
+def test_the_marks_of_a_take_that_was_not_full_are_forgotten(stage: Stage, jobs: StockJobs) -> None:
+    push(stage, *numbered("a", LOOKED_AT + 2))
+    marked(jobs)
+    jobs.taken([], ROOM - 1, has_unmarked=False)
+    assert marked(jobs) == numbered("a", LOOKED_AT + 2)[LOOKED_AT:]
+
+
+def test_the_marks_of_a_full_take_that_are_left_come_before_those_behind(stage: Stage, jobs: StockJobs) -> None:
+    push(stage, *numbered("a", LOOKED_AT + 2))
+    marked(jobs)
+    jobs.taken(["a-0", "a-2"], ROOM, has_unmarked=False)
+    jobs.taken([], ROOM, has_unmarked=False)  # a take that got none
+    assert marked(jobs) == ["a-1", *numbered("a", LOOKED_AT + 2)[3:]]
+
+
+def test_a_mark_of_ours_is_not_made_again(stage: Stage, jobs: StockJobs) -> None:
+    push(stage, "before")
+    stage.send("ours")
+    push(stage, "after")
+    assert marked(jobs) == ["before", "after"]
+
+
+def test_one_look_reads_a_mebibyte_of_data(stage: Stage, jobs: StockJobs) -> None:
+    push(stage, *numbered("a", 100))
+    for id_ in numbered("a", 100):
+        stage.redis.hset(stage.queue.job(id_), "data", seal(Event("errors", "t")).ljust(16_384))
+    assert marked(jobs, 100) == numbered("a", 64)
+
+
+@pytest.mark.parametrize(("id_", "instant"), [("a b", "2026-11-26T12:00:00Z"), ("a", "26 November")])
+def test_where_an_id_or_an_instant_holds_a_blank_no_marks_are_made(
+    stage: Stage, jobs: StockJobs, id_: str, instant: str
+) -> None:
+    push(stage, "b")
+    fields = stage.redis.hgetall(stage.queue.job("b")) | {b"enqueued_at": instant}
+    stage.redis.hset(stage.queue.job(id_), mapping=fields)
+    stage.redis.rpush(stage.queue.lane(Lane.NORMAL), id_)
+    assert marked(jobs) == []
+
+
+def test_without_an_instant_no_mark_is_made(stage: Stage, jobs: StockJobs) -> None:
+    push(stage, "a", "b")
+    stage.redis.hdel(stage.queue.job("a"), "enqueued_at")
+    assert marked(jobs) == ["b"]
+
+
+def test_a_server_that_is_away_is_for_the_take_to_tell() -> None:
+    with RedisServer() as server, server.client(retry=Retry(NoBackoff(), 0)) as client:
+        stage = Stage(client)
+        jobs = StockJobs(client, stage.queue)
+        push(stage, "a")
+        server.stop()
+        jobs.taken([], 1, has_unmarked=True)
+        assert marked(jobs) == []
