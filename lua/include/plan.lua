@@ -12,7 +12,7 @@ local plan = module(function(plan)
   local CHUNK, MOST_TOKENS = 1000, 16
   local hashes, zsets, sets, counters, lifetimes = {}, {}, {}, {}, {}
   local type_of, wiped, numbers, later, messages = {}, {}, {}, {}, {}
-  local stored = {} -- of whole numbers: what was read
+  local stored, lives_ms = {}, {} -- what was read of whole numbers, and of lifetimes
   local rings, bell = 0, nil
 
   local NONE = {} -- changed and members of an entry that is only read, as most are
@@ -380,7 +380,8 @@ local plan = module(function(plan)
     if not (span_us < MOST_EXACT and ms < MOST_EXACT) then
       error('lifetime ' .. tostring(renew_us or span_us) .. ' of ' .. key .. ', expected microseconds')
     end
-    if ms > 0 and (wiped[key] and -1 or call('PTTL', key)) < math.ceil(span_us / 1000) then
+    lives_ms[key] = lives_ms[key] or call('PTTL', key)
+    if ms > 0 and (wiped[key] and -1 or lives_ms[key]) < math.ceil(span_us / 1000) then
       lifetimes[key] = math.max(lifetimes[key] or 0, ms)
     end
   end
