@@ -366,8 +366,8 @@ class Outbox:
 
     def _note_stock_jobs(self, taken: Taken) -> Taken:
         if taken.has_unmarked or self._stock_jobs.are_coming:
-            gone = (name for group in taken.prefiltered for name in group.names)
-            self._stock_jobs.taken(gone, len(taken.batch) - taken.old, has_unmarked=taken.has_unmarked)
+            ended = [*taken.duplicates, *(name for group in taken.prefiltered for name in group.names)]
+            self._stock_jobs.taken(ended, [each.id for each in taken.batch], has_unmarked=taken.has_unmarked)
         return taken
 
     def _renewed(self, call: dict[str, Any]) -> int:

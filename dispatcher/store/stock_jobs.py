@@ -7,7 +7,7 @@ the instant at which RQ says that the job was enqueued, so that none is for anot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from dispatcher.errors import GateUnavailable
@@ -60,21 +60,25 @@ class StockJobs:
         return (encode(dict(zip(("ids", "enqueued", "marks", "shown"), zip(*self._told, strict=True), strict=True))),)
 
     def receive(self) -> Callable[[], None]:
-        """Receive the jobs behind those of ``marks``; what is returned reads them."""
-        return self._receive(len(self._told)) if self._told else _nothing
+        """Receive the jobs behind those of ``marks``, if a ``take`` looks that far; what is returned reads them."""
+        return self._receive(len(self._told)) if 0 < len(self._told) <= self._looks else _nothing
 
-    def taken(self, gone: Iterable[str], handed_out: int, *, has_unmarked: bool) -> None:
+    def taken(self, ended: Iterable[str], handed_out: Sequence[str], *, has_unmarked: bool) -> None:
         """The ``take`` has ended some, and has handed out others; ``has_unmarked``: also of jobs without a mark."""
         self.are_coming = self.are_coming or has_unmarked
-        if self._told and handed_out >= self._room:  # else it has looked at all of them
-            ended = set(gone)
-            self._next[:0] = [each for each in self._told if each.id not in ended]
+        if self._told and len(handed_out) >= self._room:  # else it has looked at all of them
+            gone = {*ended, *handed_out}
+            self._next[:0] = [each for each in self._told if each.id not in gone]
         self._told = []
+
+    @property
+    def _looks(self) -> int:
+        """At how many jobs a ``take`` looks."""
+        return max(self._room, min(_LOOKS * self._room, _MOST_LOOKS))
 
     def _receive(self, skipped: int) -> Callable[[], None]:
         try:
-            most = max(self._room, min(_LOOKS * self._room, _MOST_LOOKS))
-            facts, data = self._peek(self._lanes, {"skip": skipped, "most": most})
+            facts, data = self._peek(self._lanes, {"skip": skipped, "most": self._looks})
         except GateUnavailable:  # the `take` says so as well, and only that matters
             return _nothing
 

@@ -65,7 +65,7 @@ def close(stage: Stage, owner: str = "ann") -> Worker:
 def jobs(stage: Stage) -> StockJobs:
     """After a take has met a job without a mark."""
     jobs = StockJobs(stage.redis, stage.queue)
-    jobs.taken([], 1, has_unmarked=True)
+    jobs.taken([], ["first"], has_unmarked=True)
     return jobs
 
 
@@ -238,7 +238,7 @@ def test_nothing_is_read_before_a_job_without_a_mark_was_handed_out(stage: Stage
     push(stage, "a")
     jobs = StockJobs(stage.redis, stage.queue)
     assert marked(jobs) == []
-    jobs.taken([], 1, has_unmarked=False)
+    jobs.taken([], ["first"], has_unmarked=False)
     assert marked(jobs) == []
 
 
@@ -251,18 +251,18 @@ def test_after_a_look_that_finds_none_nothing_is_read(stage: Stage, jobs: StockJ
 def test_as_many_are_read_as_a_take_looks_at(stage: Stage, jobs: StockJobs) -> None:
     push(stage, *numbered("a", 600))
     assert marked(jobs, 1) == numbered("a", 8)
-    jobs.taken(numbered("a", 8), 0, has_unmarked=False)
+    jobs.taken(numbered("a", 8), [], has_unmarked=False)
     assert marked(StockJobs(stage.redis, stage.queue)) == []
     for room, looked_at in ((100, 512), (550, 550)):
         others = StockJobs(stage.redis, stage.queue)
-        others.taken([], 1, has_unmarked=True)
+        others.taken([], ["first"], has_unmarked=True)
         assert marked(others, room) == numbered("a", looked_at)
 
 
 def test_a_take_of_no_new_events_gets_no_marks(stage: Stage, jobs: StockJobs) -> None:
     push(stage, *numbered("a", LOOKED_AT + 1))
     assert marked(jobs) == numbered("a", LOOKED_AT)
-    jobs.taken(numbered("a", LOOKED_AT), 0, has_unmarked=False)
+    jobs.taken(numbered("a", LOOKED_AT), [], has_unmarked=False)
     assert marked(jobs, 0) == []
     assert marked(jobs) == [f"a-{LOOKED_AT}"]
 
@@ -273,23 +273,31 @@ def test_lanes_are_read_one_after_another(stage: Stage, jobs: StockJobs) -> None
     push(stage, *numbered("l", 20), lane=Lane.LOW)
     every = [*numbered("h", 70), *numbered("n", 3), *numbered("l", 20)]
     assert marked(jobs) == every[:LOOKED_AT]
-    jobs.taken(every[:LOOKED_AT], 0, has_unmarked=False)
+    jobs.taken(every[:LOOKED_AT], [], has_unmarked=False)
     assert marked(jobs) == every[LOOKED_AT:]
 
 
 def test_the_marks_of_a_take_that_was_not_full_are_forgotten(stage: Stage, jobs: StockJobs) -> None:
     push(stage, *numbered("a", LOOKED_AT + 2))
     marked(jobs)
-    jobs.taken([], ROOM - 1, has_unmarked=False)
+    jobs.taken([], numbered("d", ROOM - 1), has_unmarked=False)
     assert marked(jobs) == numbered("a", LOOKED_AT + 2)[LOOKED_AT:]
 
 
 def test_the_marks_of_a_full_take_that_are_left_come_before_those_behind(stage: Stage, jobs: StockJobs) -> None:
     push(stage, *numbered("a", LOOKED_AT + 2))
     marked(jobs)
-    jobs.taken(["a-0", "a-2"], ROOM, has_unmarked=False)
-    jobs.taken([], ROOM, has_unmarked=False)  # a take that got none
-    assert marked(jobs) == ["a-1", *numbered("a", LOOKED_AT + 2)[3:]]
+    jobs.taken(["a-0", "a-2"], ["a-1", *numbered("d", ROOM - 1)], has_unmarked=False)
+    jobs.taken([], numbered("d", ROOM), has_unmarked=False)  # a take that got none
+    assert marked(jobs) == numbered("a", LOOKED_AT + 2)[3:]
+
+
+def test_no_more_are_read_than_a_take_looks_at(stage: Stage, jobs: StockJobs) -> None:
+    push(stage, *numbered("a", 5 * LOOKED_AT))
+    for _ in range(4):
+        told = marked(jobs)
+        jobs.taken([], told[:ROOM], has_unmarked=True)
+        assert len(told) <= 2 * LOOKED_AT
 
 
 def test_a_mark_of_ours_is_not_made_again(stage: Stage, jobs: StockJobs) -> None:
@@ -329,5 +337,5 @@ def test_a_server_that_is_away_is_for_the_take_to_tell() -> None:
         jobs = StockJobs(client, stage.queue)
         push(stage, "a")
         server.stop()
-        jobs.taken([], 1, has_unmarked=True)
+        jobs.taken([], ["first"], has_unmarked=True)
         assert marked(jobs) == []
