@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dispatcher.core.limits import US
 from dispatcher.core.policy import PLAIN, Marked, Style, Template, TemplateFailed
+from dispatcher.core.units import with_whole_characters
 
 if TYPE_CHECKING:
     from dispatcher.core.event import Event
@@ -50,7 +51,7 @@ def message_for(  # noqa: PLR0913 - the event, where it goes, and by name what e
     text = _markup(event.text, quiet=quiet) if event.mrkdwn else escape(without_controls(event.text))
     blocks = tuple(_block(block, quiet=quiet) for block in event.blocks)
     if blocks and not text.strip():
-        text = "\n".join(_words(list(blocks))) or escape(event.category)
+        text = _words_of(blocks) or escape(event.category)
     text, fault = cut(text), None
     if style.template is not None:
         try:
@@ -78,7 +79,7 @@ def text_of(event: Event) -> str:
     """What an event says, as its producer wrote it: its text, or the words of its blocks where it has none."""
     if event.text.strip():
         return event.text
-    return unescape("\n".join(_words([_block(block, quiet=False) for block in event.blocks])))
+    return unescape(_words_of([_block(block, quiet=False) for block in event.blocks]))
 
 
 def has_words(event: Event | None, words: Sequence[str]) -> bool:
@@ -209,6 +210,11 @@ def _quiet(part: dict[str, Any]) -> dict[str, Any]:
             return {"type": "text", "text": f"@{part.get('usergroup_id', 'group')}"}
         case _:
             return part
+
+
+def _words_of(blocks: Sequence[object]) -> str:
+    """The texts in blocks that ``_block`` has been over, as a text that can be sent anywhere."""
+    return with_whole_characters("\n".join(_words(list(blocks))))
 
 
 def _words(part: object) -> Iterator[str]:

@@ -39,6 +39,11 @@ def is_utf8(text: str) -> bool:
     return True
 
 
+def with_whole_characters(text: str) -> str:
+    """The text, with another character for each half of a surrogate pair."""
+    return text if is_utf8(text) else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 def parse_duration(text: str) -> int:
     """Microseconds in a span such as ``250ms``, ``30m`` or ``1.5h``.
 

@@ -11,7 +11,7 @@ from traceback import walk_tb
 from typing import Any, Final
 
 from dispatcher.core.event import Event
-from dispatcher.core.units import is_utf8
+from dispatcher.core.units import with_whole_characters
 from dispatcher.producer.background import BackgroundSender, Fields, Sender
 
 IGNORED: Final = ("dispatcher", "redis", "rq", "slack_sdk", "aiohttp")
@@ -78,7 +78,7 @@ class DispatcherHandler(logging.Handler):
     def _event_of(self, record: logging.LogRecord) -> Fields:
         text = _cut(record.getMessage())
         if record.exc_info and record.exc_info[0] is not None:
-            text = f"{text}\n{_as_code(_sendable(_traceback_of(record)))}"
+            text = f"{text}\n{_as_code(with_whole_characters(_traceback_of(record)))}"
         labels = {**self._labels, "logger": record.name[:_LABEL_CHARS], "level": record.levelname}
         event: dict[str, Any] = {"category": self._category, "text": text, "dedup_key": _key_of(record)}
         event |= {**self._fields, "labels": labels}
@@ -147,13 +147,8 @@ def _traceback_of(record: logging.LogRecord) -> str:
 
 
 def _cut(text: str) -> str:
-    text = _sendable(text)
+    text = with_whole_characters(text)  # an event that holds half of one is refused
     return text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 1]}…"
-
-
-def _sendable(text: str) -> str:
-    """The text, with another character for each half of a surrogate pair: an event that holds one is refused."""
-    return text if is_utf8(text) else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _as_code(text: str) -> str:

@@ -350,6 +350,8 @@ class Outbox:
         if known.version is not None:
             call["silences"] = known.version
         if prefiltering is None:
+            if self._stock_jobs.are_coming:
+                self._stock_jobs.forget()
             answer = self._take.ask(names, call)
         else:
             marks = self._stock_jobs.marks(call["new"])

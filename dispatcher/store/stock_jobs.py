@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from dispatcher.errors import GateUnavailable
 from dispatcher.jsonio import decode_answer, encode
 from dispatcher.server.connection import Client, JsonScript
 from dispatcher.store.intake import mark_of, open_envelope
@@ -19,6 +18,8 @@ from dispatcher.store.rq_keys import QueueKeys
 _LOOKS: Final = 8
 _MOST_LOOKS: Final = 512
 """A ``take`` with marks looks at ``_LOOKS`` times as many jobs as it may hand out, and at no more than these."""
+
+_LONGEST_REST: Final = 64
 
 
 class _Marked(NamedTuple):
@@ -41,19 +42,27 @@ class StockJobs:
     def __init__(self, client: Client, queue: QueueKeys) -> None:
         self._peek = JsonScript(client, "peek")
         self._lanes = queue.lanes
-        self._room = 0
+        self._rest = 1
+        """After a look that found nothing so many takes do without one."""
+        self.forget()
+
+    def forget(self) -> None:
+        """Nothing is over a limit: begin anew."""
+        self._room = self._resting = 0
         self._told: list[_Marked] = []
         self._next: list[_Marked] = []
         self.are_coming = False
-        """Whether jobs without a mark were handed out, and there may be more of them."""
+        """Whether jobs without a mark were looked at, and there may be more of them."""
 
     def marks(self, room: int) -> tuple[bytes, ...]:
-        """What a ``take`` of up to ``room`` new events has to know of jobs without a mark."""
+        """What a ``take`` of up to ``room`` new events has to know of jobs without a mark.
+
+        Raises ``GateUnavailable``, as ``receive`` does.
+        """
         self._room, self._told = room, []
         if room > 0:
             if not self._next and self.are_coming:
-                self._receive(0)()
-                self.are_coming = bool(self._next)
+                self._look()
             self._told, self._next = self._next, []
         if not self._told:
             return ()
@@ -64,12 +73,22 @@ class StockJobs:
         return self._receive(len(self._told)) if 0 < len(self._told) <= self._looks else _nothing
 
     def taken(self, ended: Iterable[str], handed_out: Sequence[str], *, has_unmarked: bool) -> None:
-        """The ``take`` has ended some, and has handed out others; ``has_unmarked``: also of jobs without a mark."""
-        self.are_coming = self.are_coming or has_unmarked
+        """The ``take`` has ended some and has handed out others; ``has_unmarked``: it looked at jobs without a mark."""
+        if has_unmarked and self._resting:
+            self._resting -= 1
+        elif has_unmarked:
+            self.are_coming = True
         if self._told and len(handed_out) >= self._room:  # else it has looked at all of them
             gone = {*ended, *handed_out}
             self._next[:0] = [each for each in self._told if each.id not in gone]
         self._told = []
+
+    def _look(self) -> None:
+        """Read those at the heads of the lanes. Where none can be marked, others than a stock producer sent them."""
+        self._receive(0)()
+        self.are_coming = bool(self._next)
+        self._rest = 1 if self._next else min(2 * self._rest, _LONGEST_REST)
+        self._resting = 0 if self._next else self._rest
 
     @property
     def _looks(self) -> int:
@@ -77,10 +96,7 @@ class StockJobs:
         return max(self._room, min(_LOOKS * self._room, _MOST_LOOKS))
 
     def _receive(self, skipped: int) -> Callable[[], None]:
-        try:
-            facts, data = self._peek(self._lanes, {"skip": skipped, "most": self._looks})
-        except GateUnavailable:  # the `take` says so as well, and only that matters
-            return _nothing
+        facts, data = self._peek(self._lanes, {"skip": skipped, "most": self._looks})
 
         def read() -> None:
             self._next += _marked_in(facts, data)

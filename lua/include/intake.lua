@@ -1,7 +1,7 @@
 -- What take.lua hands out: the batch for the owner, and the new events that come in from the lanes.
 --
 -- The pre-check: a new event that a limit refuses anyway is dropped as it is taken, as admit.lua would drop it a moment later: it
--- is never leased, and nobody reads its payload. Only what a producer of ours has marked can be refused here (enqueue.lua): it has
+-- is never leased. Only what bears a mark can be refused here. Who made the mark, a producer of ours (enqueue.lua) or a worker (below), has
 -- seen that the event is valid, and that its id is the job's. Only by categories that a worker names, in ARGV[2] of take.lua: for
 -- each a line feed, the category, a tab, and JSON [configured, [scope or [scope, ...: the first of these that has room], ...]], a
 -- scope as [number, name, windows as in gate.lua, told as in admit.lua]. They drop, tell nobody, and have no limits by label. Where
@@ -231,11 +231,14 @@ local intake = module(function(intake)
 
   -- Adds to the rows the marks that the worker gives.
   local function add_given(lane, from, some, rows)
-    local instants = redis.call('SORT', lane, 'BY', 'nosort', 'LIMIT', from, #some, 'GET', 'rq:job:*->enqueued_at')
+    local instants
     for n, id in ipairs(some) do
       local place = not rows[2 * n - 1] and places[id]
-      if place and given.enqueued[place] == instants[n] then
-        rows[2 * n - 1], rows[2 * n] = given.marks[place], given.shown[place]
+      if place then
+        instants = instants or redis.call('SORT', lane, 'BY', 'nosort', 'LIMIT', from, #some, 'GET', 'rq:job:*->enqueued_at')
+        if given.enqueued[place] == instants[n] then
+          rows[2 * n - 1], rows[2 * n] = given.marks[place], given.shown[place]
+        end
       end
     end
   end

@@ -489,8 +489,8 @@ RULES: Final = (
     Rule(
         "stock jobs: the mark of a job is used for the one that took its place",
         "lua/include/intake.lua",
-        " and given.enqueued[place] == instants[n]",
-        "",
+        "given.enqueued[place] == instants[n]",
+        "true",
         "tests/integration/store/test_stock_jobs.py",
     ),
     Rule(

@@ -7,11 +7,13 @@ from typing import Final
 import pytest
 
 from dispatcher.core.event import Event
-from dispatcher.core.limits import US, Bounds, Denied, Limit, Reason
+from dispatcher.core.limits import US, Bounds, Denied, Lane, Limit, Reason
 from dispatcher.core.policy import OnLimit
 from dispatcher.core.posts import Paused, Receipt, Rejected, Retryable
 from dispatcher.core.states import Dropped, Leased, Settlement, Slots
 from dispatcher.core.transitions import after_post
+from dispatcher.store.decisions import Decisions
+from dispatcher.store.intake import seal
 from tests.support.doubles import START_US
 from tests.support.servers import Database
 from tests.support.stage import BACKOFF_US, REMEMBER_US, UNPACED, Stage, Worker, policy_of
@@ -332,3 +334,19 @@ def test_the_bell_rings_once_for_an_earlier_instant_and_not_for_a_later_one(stag
     assert stage.rung == 0  # later than the first
     ann.answer(c, Paused("invalid_auth", "the token is not valid"))
     assert stage.rung == 1  # its line is due at once
+
+
+@pytest.mark.parametrize("on_limit", ["drop", "digest", "defer", "dead-letter"])
+def test_an_event_whose_blocks_hold_half_of_a_surrogate_pair_comes_to_its_end(redis: Database, on_limit: str) -> None:
+    stage = Stage(redis)
+    ann = stage.worker()
+    ann.follow(stage.put_in_force(f"global: {{limits: []}}\ndefaults: {{limits: [2/30m], on_limit: {on_limit}}}\n"))
+    data = seal(Event("errors", "", blocks=({"type": "section", "text": {"type": "mrkdwn", "text": "x\udc00y"}},)))
+    for n in range(4):
+        redis.hset(stage.queue.job(f"e{n}"), "data", data)
+        redis.rpush(stage.queue.lane(Lane.NORMAL), f"e{n}")
+    ann.run()
+    assert stage.snapshot().imbalances() == []
+    assert stage.snapshot().received == 4
+    assert stage.total("sent") > 0
+    assert next(iter(Decisions(redis, stage.keys).all())).text == "x\N{REPLACEMENT CHARACTER}y"

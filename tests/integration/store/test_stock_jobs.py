@@ -17,9 +17,10 @@ from dispatcher.core.event import Event
 from dispatcher.core.explain import Decision
 from dispatcher.core.limits import Lane
 from dispatcher.core.states import Leased, Undecodable
+from dispatcher.errors import GateUnavailable
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.intake import seal
-from dispatcher.store.leases import Taken
+from dispatcher.store.leases import AHEAD, Taken
 from dispatcher.store.stock_jobs import StockJobs
 from tests.support.servers import Database, RedisServer
 from tests.support.stage import UNPACED, Stage, Worker
@@ -242,10 +243,24 @@ def test_nothing_is_read_before_a_job_without_a_mark_was_handed_out(stage: Stage
     assert marked(jobs) == []
 
 
-def test_after_a_look_that_finds_none_nothing_is_read(stage: Stage, jobs: StockJobs) -> None:
+def test_after_a_look_that_finds_none_more_and_more_takes_do_without_one(stage: Stage, jobs: StockJobs) -> None:
+    for rest in (2, 4, 8, 16, 32, 64, 64):
+        assert marked(jobs) == []
+        push(stage, "a")
+        for _ in range(rest):
+            jobs.taken([], ["first"], has_unmarked=True)
+            assert marked(jobs) == []
+        stage.redis.delete(stage.queue.lane(Lane.NORMAL))
+        jobs.taken([], ["first"], has_unmarked=True)
+    push(stage, "b")
+    assert marked(jobs) == ["b"]
+    jobs.taken(["b"], [], has_unmarked=False)
+    stage.redis.delete(stage.queue.lane(Lane.NORMAL))
     assert marked(jobs) == []
-    push(stage, "a")
-    assert marked(jobs) == []
+    push(stage, "c")
+    for _ in range(3):
+        jobs.taken([], ["first"], has_unmarked=True)
+    assert marked(jobs) == ["c"]
 
 
 def test_as_many_are_read_as_a_take_looks_at(stage: Stage, jobs: StockJobs) -> None:
@@ -308,10 +323,17 @@ def test_a_mark_of_ours_is_not_made_again(stage: Stage, jobs: StockJobs) -> None
 
 
 def test_one_look_reads_a_mebibyte_of_data(stage: Stage, jobs: StockJobs) -> None:
-    push(stage, *numbered("a", 100))
-    for id_ in numbered("a", 100):
+    push(stage, *numbered("a", 130))
+    for id_ in numbered("a", 130):
         stage.redis.hset(stage.queue.job(id_), "data", seal(Event("errors", "t")).ljust(16_384))
-    assert marked(jobs, 100) == numbered("a", 64)
+    assert marked(jobs, 100) == numbered("a", 8 + 16 + 32 + 64)
+
+
+def test_data_of_which_no_mark_is_made_counts_as_read(stage: Stage, jobs: StockJobs) -> None:
+    push(stage, *numbered("large", 8), "small")
+    for id_ in numbered("large", 8):
+        stage.redis.hset(stage.queue.job(id_), "data", "x" * 131_072)
+    assert marked(jobs) == []
 
 
 @pytest.mark.parametrize(("id_", "instant"), [("a b", "2026-11-26T12:00:00Z"), ("a", "26 November")])
@@ -331,11 +353,41 @@ def test_without_an_instant_no_mark_is_made(stage: Stage, jobs: StockJobs) -> No
     assert marked(jobs) == ["b"]
 
 
-def test_a_server_that_is_away_is_for_the_take_to_tell() -> None:
+def test_while_the_server_is_away_nothing_is_read() -> None:
     with RedisServer() as server, server.client(retry=Retry(NoBackoff(), 0)) as client:
-        stage = Stage(client)
-        jobs = StockJobs(client, stage.queue)
-        push(stage, "a")
+        jobs = StockJobs(client, Stage(client).queue)
         server.stop()
         jobs.taken([], ["first"], has_unmarked=True)
-        assert marked(jobs) == []
+        with pytest.raises(GateUnavailable):
+            jobs.marks(ROOM)
+
+
+# Takes that follow one another
+
+
+def test_a_take_looks_at_as_many_jobs_as_were_read_for_it(stage: Stage, ann: Worker) -> None:
+    push(stage, *numbered("a", 600))
+    taken = ann.take(100)
+    assert (gone(taken), taken.batch) == (numbered("a", 512), [])
+
+
+def test_one_batch_is_prefetched_while_such_jobs_come_and_two_before_and_after(stage: Stage) -> None:
+    ann = stage.worker()
+    ann.follow(stage.put_in_force(LIMITS))
+    stage.send(*numbered("sent", 4 * ROOM), category="deploys")
+    assert depth(ann) == AHEAD
+    stage.redis.delete(stage.queue.lane(Lane.NORMAL))
+    ann.keep_only()
+    closed = close(stage, "bob")
+    push(stage, *numbered("a", 4 * LOOKED_AT))
+    assert depth(closed) == 1
+    closed.prefilter.clear()
+    assert depth(closed) == AHEAD
+
+
+def depth(worker: Worker) -> int:
+    """How many batches it prefetches behind one."""
+    taken = worker.take(ROOM)
+    for _ in range(AHEAD + 1):
+        worker.outbox.prefetch(taken, ROOM, 0)
+    return worker.outbox.ahead

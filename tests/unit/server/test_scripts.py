@@ -36,6 +36,14 @@ def test_a_script_has_every_function_of_a_part_that_it_names(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_has_every_local_function_that_it_calls(name: str) -> None:
+    text = code_of(read_script(name))
+    made = set(_MADE.findall(text))
+    local = {each for part in PARTS for each in _MADE.findall(part.read_text(encoding="utf-8")) if "." not in each}
+    assert {each for each in re.findall(r"(?<![.\w])(\w+)\(", text) if each in local} <= made
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_has_no_function_of_a_part_that_it_never_names(name: str) -> None:
     text = code_of(read_script(name))
     for each in _MADE.findall(text):
