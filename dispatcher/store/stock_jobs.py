@@ -87,8 +87,10 @@ class StockJobs:
         """Read those at the heads of the lanes. Where none can be marked, others than a stock producer sent them."""
         self._receive(0)()
         self.are_coming = bool(self._next)
-        self._rest = 1 if self._next else min(2 * self._rest, _LONGEST_REST)
-        self._resting = 0 if self._next else self._rest
+        if self._next:
+            self._rest = 1
+        else:
+            self._rest = self._resting = min(2 * self._rest, _LONGEST_REST)
 
     @property
     def _looks(self) -> int:

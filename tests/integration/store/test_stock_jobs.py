@@ -274,6 +274,15 @@ def test_as_many_are_read_as_a_take_looks_at(stage: Stage, jobs: StockJobs) -> N
         assert marked(others, room) == numbered("a", looked_at)
 
 
+def test_behind_a_single_job_without_a_mark_more_are_read(stage: Stage, jobs: StockJobs) -> None:
+    push(stage, "a")
+    stage.send(*numbered("ours", 7))
+    push(stage, "b")
+    assert marked(jobs, 1) == ["a"]
+    jobs.taken(["a"], [], has_unmarked=False)
+    assert marked(jobs, 1) == ["b"]
+
+
 def test_a_take_of_no_new_events_gets_no_marks(stage: Stage, jobs: StockJobs) -> None:
     push(stage, *numbered("a", LOOKED_AT + 1))
     assert marked(jobs) == numbered("a", LOOKED_AT)
