@@ -187,6 +187,14 @@ def test_a_job_that_took_the_place_of_the_one_that_was_read_is_handed_out(stage:
     assert (gone(taken), handed_out(taken)) == (["b", "d"], ["c"])
 
 
+def test_a_mark_of_the_jobs_own_wins_over_one_that_was_given(stage: Stage, ann: Worker) -> None:
+    push(stage, *numbered("a", LOOKED_AT), "b", "c", "d")
+    ann.take(ROOM)
+    stage.redis.hset(stage.queue.job("c"), mapping={"category": "deploys 1", "shown": ""})
+    taken = ann.take(ROOM)
+    assert (gone(taken), handed_out(taken)) == (["b", "d"], ["c"])
+
+
 def test_a_job_that_expired_after_it_was_read_is_told_as_expired(stage: Stage, ann: Worker) -> None:
     push(stage, *numbered("a", LOOKED_AT), "b")
     ann.take(ROOM)
