@@ -4,9 +4,9 @@
 -- KEYS      lane_...    LIST    the lanes high, normal, low (RQ's queues)
 -- ARGV[1]   JSON {"skip": how many jobs to pass over first, "most": how many to look at after them}
 -- Returns   [JSON {"ids": the ids, separated by blanks, "enqueued": the instants at which RQ says that they were enqueued, separated
---           by blanks, "sizes": [bytes of the data of each, ...]}, the data]. No chunk is read after MOST_READ bytes of data, whosever
---           they are. There is none if the server does not let us read every key. What was a dead letter is left out, and what has
---           no such instant or more than MOST_DATA bytes.
+--           by blanks, "sizes": [bytes of the data of each, ...]}, the data]. No chunk is read after MOST_READ bytes of data, those
+--           of jobs that are left out included. Left out are dead letters that are replayed, jobs without such an instant, and jobs of
+--           more than MOST_DATA bytes. All are left out if the server does not let us read every key.
 -- The keys rq:job:<id> (HASH, RQ's) are read, too.
 
 local FIRST_CHUNK, CHUNK = 8, 64 -- jobs that are read at once: few at first, since each may be large

@@ -30,7 +30,7 @@ def read_script(name: str) -> str:
     Each line ``-- @include PART`` is replaced by ``lua/include/PART.lua``. Where ``-- @keys`` lines name its keys, the
     script finds them by these names in the table ``K``. Lines ``-- @prefixes`` name what keys begin with that follow
     from what the script finds: ``line`` is ``K.line_prefix``, as in ``Keys``. The first key is then one of a namespace.
-    What an included part has and this script never uses is left out, since the server makes each function anew in each
+    Functions of included parts that the script never names are left out: the server makes each function anew in each
     call. Raises ``FileNotFoundError`` naming the file.
     """
     text = _text(name)

@@ -20,6 +20,7 @@ _MOST_LOOKS: Final = 512
 """A ``take`` with marks looks at ``_LOOKS`` times as many jobs as it may hand out, and at no more than these."""
 
 _LONGEST_REST: Final = 64
+"""Takes between two looks that find nothing, at most."""
 
 
 class _Marked(NamedTuple):
@@ -114,9 +115,8 @@ def _marked_in(facts: bytes, data: bytes) -> list[_Marked]:
     """The jobs in an answer of peek.lua that may be dropped unread."""
     told = decode_answer(facts)
     ids, instants = told["ids"].split(" "), told["enqueued"].split(" ")
-    if (
-        not len(ids) == len(instants) == len(told["sizes"])
-    ):  # there is none, or some hold blanks, which RQ writes nowhere
+    are_plain = len(ids) == len(instants) == len(told["sizes"])
+    if not are_plain:  # there is none, or one holds a blank, which RQ never writes
         return []
     found: list[_Marked] = []
     start = 0

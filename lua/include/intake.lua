@@ -1,8 +1,8 @@
 -- What take.lua hands out: the batch for the owner, and the new events that come in from the lanes.
 --
 -- The pre-check: a new event that a limit refuses anyway is dropped as it is taken, as admit.lua would drop it a moment later: it
--- is never leased. Only what bears a mark can be refused here. Who made the mark, a producer of ours (enqueue.lua) or a worker (below), has
--- seen that the event is valid, and that its id is the job's. Only by categories that a worker names, in ARGV[2] of take.lua: for
+-- is never leased. Only what bears a mark can be refused here. The author of the mark is a producer of ours
+-- (enqueue.lua) or a worker (below). It has seen that the event is valid, and that its id is the job's. Only by categories that a worker names, in ARGV[2] of take.lua: for
 -- each a line feed, the category, a tab, and JSON [configured, [scope or [scope, ...: the first of these that has room], ...]], a
 -- scope as [number, name, windows as in gate.lua, told as in admit.lua]. They drop, tell nobody, and have no limits by label. Where
 -- one has room, its events are handed out: here nobody is admitted. For repeats of a category a line begins with "#" and the
