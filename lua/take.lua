@@ -59,8 +59,8 @@
 --           "wordless": true: the record keeps no texts of what the pre-check drops | absent, "remember_us": as in settle.lua}
 -- ARGV[2]   absent, or what include/intake.lua needs to drop new events by the pre-check; ARGV[3] absent, or the marks that the
 --           worker gives for jobs without one
--- Returns   [JSON {"now", "version": in force | null, "next": us | null (next instant at which an event may be taken), "more": there
---           is more to take, "suspended", "silences": {"version", "rows": {id: JSON}} | absent: those of the call, "duplicates": [id, ...],
+-- Returns   [JSON {"now", "version": in force | null, "next": us | null (next instant at which an event may be taken),
+--           "next_busy": the same for an owner that can post nothing, "more": there is more to take, "suspended", "silences": {"version", "rows": {id: JSON}} | absent: those of the call, "duplicates": [id, ...],
 --           "refused": [[category, position of the scope, of its window, us until there is room, "id id ..."], ...] | null: dropped
 --             by the pre-check,
 --           "unmarked": whether the pre-check looked at an event without a mark,
@@ -272,12 +272,16 @@ if may_hand_out and (plan.zfirst(at.requeued) or due.has_scheduled(at)) then
   more, old_waits = true, true
 end
 more = more or (is_cut and left_due > 0)
-local next_at = math.min(due.come_again(at, grace, is_suspended), is_suspended and math.huge or later_at)
+local next_at, busy_at = due.come_again(at, grace, is_suspended)
+if not is_suspended then
+  next_at, busy_at = math.min(next_at, later_at), math.min(busy_at, later_at)
+end
 local has_to_decide = due.is_alone() or intake.any_old or old_waits
 local facts = {
   now = digits(at.now),
   version = version or cjson.null,
   next = next_at < math.huge and digits(next_at) or cjson.null,
+  next_busy = busy_at < math.huge and digits(busy_at) or cjson.null,
   more = more,
   suspended = is_suspended,
   from = has_to_decide and cjson.null or digits(intake.undecided() or record.last_seq(at) + 1),

@@ -430,11 +430,16 @@ class Undecided(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What one ``take`` brought. ``next_us`` is the next instant at which there may be an event to take."""
+    """What one ``take`` brought.
+
+    ``next_us`` is the next instant at which there may be an event to take. ``next_busy_us`` is the same for a worker
+    that can post nothing.
+    """
 
     batch: list[Leased | Undecodable]
     now_us: int
     next_us: int | None
+    next_busy_us: int | None
     more: bool
     suspended: bool
     duplicates: list[str]
@@ -484,6 +489,7 @@ def read_taken(
         batch=parted(facts, answer[1]) if facts["sizes"] else [],
         now_us=int(facts["now"]),
         next_us=int(facts["next"]) if facts["next"] else None,
+        next_busy_us=int(facts["next_busy"]) if facts["next_busy"] else None,
         more=facts["more"],
         suspended=facts["suspended"],
         duplicates=facts["duplicates"] or [],

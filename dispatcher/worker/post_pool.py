@@ -71,7 +71,8 @@ class PostPool:
     A post that its thread has not begun by its deadline is never made, and counts as not made: the process stood still
     meanwhile, and another worker may hold the event.
 
-    ``wake`` tells the loop that a result can be collected. ``clock`` gives the time of the deadlines, in seconds.
+    ``wake`` tells the loop that a result can be collected, and again when no other task is under way. ``clock`` gives
+    the time of the deadlines, in seconds.
     """
 
     def __init__(
@@ -101,6 +102,11 @@ class PostPool:
     def free(self) -> int:
         """How many tasks can be started now."""
         return max(0, self._size - len(self._in_flight))
+
+    @property
+    def has_ended_in_part(self) -> bool:
+        """Whether results can be collected, and other tasks are still under way."""
+        return 0 < len(self._done) < len(self._in_flight)
 
     @property
     def ids(self) -> list[str]:
@@ -156,7 +162,7 @@ class PostPool:
         except Exception as error:  # noqa: BLE001 - a defect of ours must not lose the event: perhaps it was posted
             came_to = self._without_answer(task, "internal", f"{type(error).__name__}: {error}")
         self._done.append((in_flight, came_to))
-        if not self._has_rung:
+        if not self._has_rung or len(self._done) == len(self._in_flight):
             self._has_rung = True
             self._wake()
 

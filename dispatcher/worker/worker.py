@@ -47,6 +47,9 @@ FIRST_PAUSE_S: Final = 0.01
 LONGEST_PAUSE_S: Final = 0.25
 """How long a worker does not listen to the lanes after it came too late: at first, and at most."""
 
+TOGETHER_S: Final = 0.005
+"""After a post has ended, an idle loop waits so long for the others in flight: one script settles them together."""
+
 _PIPE: Final = -1
 
 _ANSWER_S: Final = 0.002  # within this time the server says that a lane still holds something
@@ -97,6 +100,8 @@ class Worker:
         self._asked_at = 0.0
         self._same_signal_s = SAME_SIGNAL_S
         self._taken_at = 0.0
+        self._has_waiting = False
+        self._took_new = False
         self._rereads = False
         self._unsettled: list[Settlement] = []
         self._lost: GateUnavailable | None = None
@@ -236,11 +241,19 @@ class Worker:
             self._limits.reread()
 
     def _take(self) -> Taken:
-        """Take a batch, and let the server take the next ones while this one is decided."""
-        taken = self._outbox.take(self._batch, self._post_pool.free)
-        self._taken_at = self._clock()
+        """Take a batch, and let the server take the next ones while this one is decided.
+
+        While admitted events wait for a sender, nothing is prefetched, and every other batch holds no new events. So
+        posts start first, and are on their way while the server looks at new events.
+        """
+        free = self._post_pool.free
+        new = 0 if free and self._has_waiting and self._took_new else self._batch
+        taken = self._outbox.take(new, free)
+        self._taken_at, self._took_new = self._clock(), new > 0
+        if free:
+            self._has_waiting = taken.next_us is not None and taken.next_us <= taken.now_us
         try:
-            for _ in range(0 if self._is_stopping else AHEAD):
+            for _ in range(0 if self._is_stopping or self._has_waiting else AHEAD):
                 self._outbox.prefetch(taken, self._batch, self._post_pool.free)
         finally:
             self._tell_ended(taken)
@@ -277,8 +290,9 @@ class Worker:
         self._presence.state = WorkerStatus.SUSPENDED if taken.suspended else WorkerStatus.IDLE
         could_post = self._post_pool.free > 0
         until = [math.inf]
-        if taken.next_us is not None:
-            until.append(self._taken_at + (taken.next_us - taken.now_us) / US)
+        next_us = taken.next_us if could_post else taken.next_busy_us
+        if next_us is not None:
+            until.append(self._taken_at + (next_us - taken.now_us) / US)
         if burst:
             until.append(self._clock() + _BURST_LOOK_S)  # no bell rings when others settle the last events
         if taken.suspended:
@@ -294,7 +308,12 @@ class Worker:
         left_s = min(instant, self._beat_due) - self._clock()
         if (overdue_s := self._post_pool.overdue_in_s()) is not None:
             left_s = min(left_s, overdue_s)
-        return self._doorbell.sleep(left_s, lanes=lanes, wake=self._post_pool.free > 0)
+        wake = self._post_pool.free > 0
+        rang = self._doorbell.sleep(left_s, lanes=lanes, wake=wake)
+        end = min(self._clock() + TOGETHER_S, instant)
+        while not rang and self._post_pool.has_ended_in_part and (left_s := end - self._clock()) > 0:
+            rang = self._doorbell.sleep(left_s, lanes=lanes, wake=wake)
+        return rang
 
     @property
     def _may_give_back(self) -> bool:

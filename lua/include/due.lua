@@ -338,15 +338,17 @@ local due = module(function(due)
     end
   end
 
-  -- The next instant at which there may be something to take, or math.huge.
+  -- The next instant at which there may be something to take, or math.huge; and the same for a worker that can post nothing.
   function due.come_again(at, grace, is_suspended)
     local function first_score(key)
       local _, score = plan.zfirst(key)
       return score or math.huge
     end
     local next_at = math.max(first_score(at.leases), grace)
+    local busy_at = next_at
     if not is_suspended then
-      next_at = math.min(next_at, first_score(at.parked), first_score(at.scheduled), first_score(at.endings))
+      busy_at = math.min(next_at, first_score(at.parked), first_score(at.scheduled), first_score(at.endings))
+      next_at = busy_at
       local _, line_at
       if behind then
         _, line_at = plan.znext(at.lines, at.now)
@@ -359,6 +361,6 @@ local due = module(function(due)
         next_at = math.min(next_at, math.max(waits_until, probe or 0))
       end
     end
-    return next_at
+    return next_at, busy_at
   end
 end)

@@ -80,21 +80,25 @@ local slots = module(function(slots)
   end
 
   -- At a glance, without a view: from when on a scope has room for one more, at or before `now` if it has room already, and which
-  -- of its windows says so. Nothing where more than the instants of its slots has a say: held slots, windows of other kinds, or
-  -- a clock that was stepped back.
+  -- of its windows says so. Of a full window with held slots it is plain where just as many are stored as it allows: the first
+  -- that leaves makes room. Nothing where it is not plain, or a window is of another kind.
   function slots.plain_room_at(key, windows, now)
-    local at, which = 0, 1
+    local at, which, newest = 0, 1, nil
     for n, window in ipairs(windows) do
       local score = call('ZRANGE', key, -window[MAX], -window[MAX], 'WITHSCORES')[2]
       local leaves_at = score and score + window[US] or 0
-      if window[KIND] then
+      newest = newest or (leaves_at > now and tonumber(call('ZRANGE', key, -1, -1, 'WITHSCORES')[2])) or nil
+      local has_held = leaves_at > now and newest >= HELD
+      if window[KIND] or (has_held and not (counts_held(window) and call('ZCARD', key) == window[MAX])) then
         return
-      elseif leaves_at > at then
+      elseif has_held then
+        local charged = call('ZCOUNT', key, '-inf', '(' .. digits(HELD))
+        local lapses_at = call('ZRANGE', key, charged, charged, 'WITHSCORES')[2] - HELD
+        leaves_at = math.min(leaves_at, lapses_at)
+      end
+      if leaves_at > at then
         at, which = leaves_at, n
       end
-    end
-    if at > now and tonumber(call('ZRANGE', key, -1, -1, 'WITHSCORES')[2]) > now then
-      return
     end
     return at, which
   end

@@ -28,7 +28,9 @@ _STORE: Final = (
         " store/stock_jobs store/counts store/scheduled store/fallback store/clock quiet_hours worker/once"
         " worker/recoveries",
     ),
-    *_in("property", "store_model prefilter_model explain_model silences_model quiet_walk recovery_model"),
+    *_in(
+        "property", "prefilter_slots store_model prefilter_model explain_model silences_model quiet_walk recovery_model"
+    ),
     *_in("integration", "delivery_table store/digest"),
     *_in("property", "deferral_model digest_model"),
     *_in("integration", "store/lines"),
@@ -48,7 +50,7 @@ _SLACK: Final = _in(
 _ENDS: Final = "store/decisions store/digest store/prefilter shadow_limits store/notice store/dead_letters store/take"
 _RECOVERIES: Final = (*_in("integration", "worker/recoveries"), *_in("property", "recovery_model"))
 _RQ: Final = _in("integration", "rq")
-_WORKER: Final = _in("integration", "worker/ahead delivery_table cli/dead worker/worker")
+_WORKER: Final = _in("integration", "worker/ahead worker/batches delivery_table cli/dead worker/worker")
 
 TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     # The gate, and those who wait in `acquire`

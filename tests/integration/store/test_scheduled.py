@@ -47,7 +47,8 @@ def test_a_scheduled_event_waits_without_a_slot_and_is_posted_at_its_instant(sta
     assert explained(stage, "later") == (State.PARKED, "scheduled", AT_S)
     assert (scheduled(stage), stage.slots("category:errors")) == ({"later": START_US + HOUR_S * US}, {})
     stage.clock.now_us = START_US + HOUR_S * US - 1
-    assert (ann.taken(), ann.take().next_us) == ([], START_US + HOUR_S * US)
+    taken = ann.take()
+    assert (taken.batch, taken.next_us, taken.next_busy_us) == ([], START_US + HOUR_S * US, START_US + HOUR_S * US)
     stage.clock.now_us += 1
     run(ann)
     assert (posted(stage), scheduled(stage), stage.total("sent")) == (["later"], {}, 1)
@@ -182,7 +183,8 @@ def test_a_worker_sleeps_until_the_second_for_which_a_stock_producer_has_schedul
     stage.redis.hset(stage.queue.job("job"), "data", "no event")
     stage.redis.zadd(stage.queue.scheduled[2], {"job": at_s, "later": at_s + 5})
     ann = stage.worker()
-    assert (ann.taken(), ann.take().next_us) == ([], at_s * US)
+    taken = ann.take()
+    assert (taken.batch, taken.next_us, taken.next_busy_us) == ([], at_s * US, at_s * US)
     stage.clock.now_us = at_s * US
     taken = ann.take()
     assert (taken.batch, taken.more, taken.next_us) == ([], True, (at_s + 5) * US)

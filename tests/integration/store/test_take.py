@@ -331,7 +331,7 @@ def test_while_suspended_nothing_is_taken(stage: Stage, redis: Database) -> None
     stage.clock.forward(11)
     taken = ann.take()
     assert (taken.batch, taken.suspended) == ([], True)
-    assert taken.next_us == stage.clock.now_us + LEASE_US
+    assert taken.next_us == taken.next_busy_us == stage.clock.now_us + LEASE_US
     redis.delete(stage.queue.suspended)
     assert ann.taken() == ["parked", "timed", "new"]
 

@@ -15,7 +15,7 @@ from dispatcher.core.transitions import MAX_ATTEMPTS
 from tests.support.doubles import NOTHING_TO_READ, START_US
 from tests.support.invariants import INF
 from tests.support.servers import Database
-from tests.support.stage import BACKOFF_US, UNPACED, Stage, Worker, policy_of, with_limits
+from tests.support.stage import BACKOFF_US, LEASE_US, UNPACED, Stage, Worker, policy_of, with_limits
 
 DAY_US: Final = 86_400 * US
 MINUTE_US: Final = 60 * US
@@ -164,7 +164,9 @@ def test_the_pace_counts_from_the_reply(redis: Database) -> None:
         stage.clock.forward(3)  # the post takes so long
         ann.deliver(started)
     assert stage.line_at("#general") == START_US + 13 * US
-    assert {ann.take(due=due).next_us for due in (1, 100)} == {START_US + 13 * US}
+    takes = [ann.take(due=due) for due in (1, 100)]
+    assert {each.next_us for each in takes} == {START_US + 13 * US}
+    assert {each.next_busy_us for each in takes} == {stage.clock.now_us + LEASE_US}
     stage.clock.now_us = START_US + 13 * US - 1
     assert ann.go() == []
     stage.clock.now_us += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -143,16 +144,26 @@ def test_a_post_that_ends_rings_and_is_collected_once() -> None:
     assert pool.free == 2
 
 
-def test_results_that_come_before_the_loop_has_collected_ring_once() -> None:
+def test_the_first_result_rings_and_the_one_after_which_nothing_is_under_way() -> None:
     wire, rings = Wire(), list[None]()
-    pool = PostPool(wire, size=2, deadline_s=DEADLINE_S, wake=lambda: rings.append(None))
-    wire.open.set()
-    for expected in (1, 2):
+    pool = PostPool(wire, size=4, deadline_s=DEADLINE_S, wake=lambda: rings.append(None))
+    slow = wire.open
+    for expected in (1, 3):
+        wire.open, wire.entered = slow, threading.Event()
+        pool.start(started("slow"))
+        assert wire.entered.wait(10)
+        wire.open = threading.Event()
+        wire.open.set()
         for id_ in ("a", "b"):
             pool.start(started(id_))
             until(lambda: bool(pool._idle), "the thread to be done with it")  # noqa: SLF001 - nothing else tells
         assert len(rings) == expected
-        assert len(pool.collect()) == 2
+        assert pool.has_ended_in_part
+        slow.set()
+        until(partial(lambda number: len(rings) == number, expected + 1), "a ring after the last result")
+        assert not pool.has_ended_in_part
+        assert len(pool.collect()) == 3
+        slow = threading.Event()
 
 
 def test_a_post_beyond_its_deadline_is_ambiguous_and_its_late_answer_is_left_alone() -> None:

@@ -1,0 +1,185 @@
+"""The worker's loop, step by step: which posts it settles together, and what it takes while posts wait for a sender."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from dispatcher.core.posts import Message, PostResult, Receipt
+from dispatcher.core.states import boottime_s
+from dispatcher.store.leases import Outbox, Taken
+from dispatcher.worker.worker import TOGETHER_S
+from tests.support.hand_driven_worker import HandDrivenWorker, send
+from tests.support.processes import until
+from tests.support.servers import Database
+
+EVENTS: Final = "{dispatcher}:events"
+SENDERS: Final = 4
+
+
+class Clock:
+    """Seconds that only a test moves."""
+
+    def __init__(self) -> None:
+        self.now = boottime_s()
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Slack:
+    """Answers each post when it is told to."""
+
+    def __init__(self) -> None:
+        self._answers = {id_: threading.Event() for id_ in ("quick", "slow")}
+        self.is_slow = False
+        self.go_on = threading.Event()
+        """All other posts wait for it while Slack is slow."""
+
+    def __call__(self, message: Message) -> PostResult:
+        answers = self._answers.get(message.event_id, self.go_on if self.is_slow else None)
+        assert answers is None or answers.wait(10)
+        return Receipt(message.channel, "1.1")
+
+    def answer(self, *ids: str) -> None:
+        for id_ in ids:
+            self._answers[id_].set()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def slack() -> Slack:
+    return Slack()
+
+
+@pytest.fixture
+def driven(redis: Database, tmp_path: Path, clock: Clock, slack: Slack) -> Iterator[HandDrivenWorker]:
+    built = HandDrivenWorker(redis, 8, tmp_path, clock=clock)
+    built.desk.reply = slack
+    yield built
+    slack.answer("quick", "slow")
+    slack.go_on.set()
+    built.worker.sign_off()
+
+
+def unsettled_while_it_sleeps(driven: HandDrivenWorker, happens: Sequence[Callable[[], object]]) -> list[set[str]]:
+    """Which events are not settled each time the loop goes to sleep; then one of these things happens."""
+    seen: list[set[str]] = []
+
+    def next_sleep() -> None:
+        seen.append({id_.decode() for id_ in driven.client.hkeys(EVENTS)})
+        happens[len(seen) - 1]()
+
+    driven.bell.meanwhile = next_sleep
+    assert driven.next() == ["next"]
+    return seen
+
+
+def answer(driven: HandDrivenWorker, slack: Slack, id_: str) -> None:
+    """Slack answers, and the loop hears of it."""
+    rings = driven.bell.rings
+    slack.answer(id_)
+    until(lambda: driven.bell.rings > rings, f"the end of the post of {id_}")
+
+
+def ended(driven: HandDrivenWorker) -> int:
+    """How many posts have ended, whether the loop has settled them or not."""
+    settled = sum(outcome == "sent" for _, outcome in driven.told())
+    return settled + len(driven.worker._post_pool._done)  # noqa: SLF001 - nothing else tells
+
+
+def test_posts_that_end_shortly_after_one_another_are_settled_together(driven: HandDrivenWorker, slack: Slack) -> None:
+    send(driven, "quick", "slow")
+    assert driven.next() == ["quick", "slow"]
+    happens = (
+        lambda: answer(driven, slack, "quick"),
+        lambda: answer(driven, slack, "slow"),
+        lambda: send(driven, "next"),
+    )
+    assert unsettled_while_it_sleeps(driven, happens) == [{"quick", "slow"}, {"quick", "slow"}, set()]
+
+
+def test_a_post_that_is_in_flight_for_longer_keeps_the_others_waiting_for_so_long_only(
+    driven: HandDrivenWorker, slack: Slack, clock: Clock
+) -> None:
+    def time_passes() -> None:
+        clock.now += TOGETHER_S
+        driven.bell.ring()
+
+    send(driven, "quick", "slow")
+    assert driven.next() == ["quick", "slow"]
+    happens = (lambda: answer(driven, slack, "quick"), time_passes, lambda: send(driven, "next"))
+    assert unsettled_while_it_sleeps(driven, happens) == [{"quick", "slow"}, {"quick", "slow"}, {"slow"}]
+
+
+def test_a_job_is_taken_at_once_while_others_in_flight_are_waited_for(driven: HandDrivenWorker, slack: Slack) -> None:
+    send(driven, "quick", "slow")
+    assert driven.next() == ["quick", "slow"]
+    happens = (lambda: answer(driven, slack, "quick"), lambda: send(driven, "next"))
+    assert unsettled_while_it_sleeps(driven, happens) == [{"quick", "slow"}, {"quick", "slow"}]
+
+
+@pytest.fixture
+def asked(driven: HandDrivenWorker, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
+    """What the loop asks for: in which way, how many new events, and how many that are due."""
+    calls: list[tuple[str, int, int]] = []
+
+    def take(new: int, due: int) -> Taken:
+        calls.append(("take", new, due))
+        return Outbox.take(driven.outbox, new, due)
+
+    def prefetch(taken: Taken, new: int, due: int) -> None:
+        calls.append(("prefetch", new, due))
+        Outbox.prefetch(driven.outbox, taken, new, due)
+
+    send(driven, *(f"e{n}" for n in range(16)))
+    driven.worker.dispatch(driven.outbox.take(16, SENDERS))  # four are posted, and twelve wait
+    until(lambda: ended(driven) == SENDERS, "the end of the first posts")
+    monkeypatch.setattr(driven.outbox, "take", take)
+    monkeypatch.setattr(driven.outbox, "prefetch", prefetch)
+    return calls
+
+
+def test_while_posts_wait_for_a_sender_every_other_batch_holds_no_new_events(
+    driven: HandDrivenWorker, asked: list[tuple[str, int, int]]
+) -> None:
+    """And nothing is prefetched: what a post came to would be settled after that."""
+    send(driven, *(f"new{n}" for n in range(9)))
+    batches = []
+    for posted in (4, 8, 12):
+        until(partial(lambda number: ended(driven) == number, posted), f"the end of {posted} posts")
+        batches.append(driven.next())
+    assert batches == [
+        ["e4", "e5", "e6", "e7", "new0", "new1", "new2", "new3"],
+        ["e8", "e9", "e10", "e11"],
+        ["e12", "e13", "e14", "e15", "new4", "new5", "new6", "new7"],
+    ]
+    assert asked == [("take", 8, SENDERS), ("take", 0, SENDERS), ("take", 8, SENDERS)]
+
+
+def test_a_worker_whose_senders_are_all_busy_does_not_look_again_at_what_waits_for_one(
+    driven: HandDrivenWorker, slack: Slack, asked: list[tuple[str, int, int]]
+) -> None:
+    taken = driven.take()
+    slack.is_slow = True
+    driven.worker.dispatch(taken)
+    takes: list[int] = []
+
+    def next_sleep() -> None:
+        takes.append(len(asked))
+        slack.go_on.set()
+
+    driven.bell.meanwhile = next_sleep
+    following = driven.worker.next_batch(taken)
+    assert following is not None
+    assert driven.ids_of(following) == ["e8", "e9", "e10", "e11"]
+    assert takes[0] == 1
