@@ -60,7 +60,8 @@
 -- ARGV[2]   absent, or what include/intake.lua needs to drop new events by the pre-check; ARGV[3] absent, or the marks that the
 --           worker gives for jobs without one
 -- Returns   [JSON {"now", "version": in force | null, "next": us | null (next instant at which an event may be taken),
---           "next_busy": the same for an owner that can post nothing, "more": there is more to take, "suspended", "silences": {"version", "rows": {id: JSON}} | absent: those of the call, "duplicates": [id, ...],
+--           "next_busy": the same for an owner that can post nothing, "more": there is more to take, "suspended",
+--           "silences": {"version", "rows": {id: JSON}} | absent: those of the call, "duplicates": [id, ...],
 --           "refused": [[category, position of the scope, of its window, us until there is room, "id id ..."], ...] | null: dropped
 --             by the pre-check,
 --           "unmarked": whether the pre-check looked at an event without a mark,

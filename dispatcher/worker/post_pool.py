@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from dispatcher.core.pipeline import Dispatcher
 from dispatcher.core.posts import Ambiguous, PostResult
@@ -15,6 +15,10 @@ from dispatcher.core.states import HistoryScan, ScanLater, ScanResult, Settlemen
 
 Task: TypeAlias = Started | HistoryScan
 """What a thread does at Slack: make one post, or search a history for several."""
+
+
+QUICK_S: Final = 0.01
+"""A task that takes less than this is quick."""
 
 
 class PostExecutor(Protocol):
@@ -62,6 +66,12 @@ class _InFlight:
         return [each.leased.id for each in candidates]
 
 
+class _Ended(NamedTuple):
+    in_flight: _InFlight
+    came_to: list[Settlement]
+    took_s: float
+
+
 class PostPool:
     """Runs up to ``size`` tasks at once.
 
@@ -71,8 +81,8 @@ class PostPool:
     A post that its thread has not begun by its deadline is never made, and counts as not made: the process stood still
     meanwhile, and another worker may hold the event.
 
-    ``wake`` tells the loop that a result can be collected, and again when no other task is under way. ``clock`` gives
-    the time of the deadlines, in seconds.
+    ``wake`` tells the loop that a result can be collected, and again when the last task under way has ended. ``clock``
+    gives the time of the deadlines, in seconds.
     """
 
     def __init__(
@@ -94,7 +104,7 @@ class PostPool:
         self._ready: SimpleQueue[_InFlight] = SimpleQueue()
         self._idle: deque[None] = deque()
         """One for each thread that waits for a task. A new thread replaces one that is busy past a deadline."""
-        self._done: deque[tuple[_InFlight, list[Settlement]]] = deque()
+        self._done: deque[_Ended] = deque()
         self._has_rung = False
         """Whether the loop was told of a result since it last collected."""
 
@@ -104,9 +114,9 @@ class PostPool:
         return max(0, self._size - len(self._in_flight))
 
     @property
-    def has_ended_in_part(self) -> bool:
-        """Whether results can be collected, and other tasks are still under way."""
-        return 0 < len(self._done) < len(self._in_flight)
+    def others_end_soon(self) -> bool:
+        """Whether results can be collected, and others may follow at once: tasks are quick, and some are under way."""
+        return 0 < len(self._done) < len(self._in_flight) and self._done[-1].took_s < QUICK_S
 
     @property
     def ids(self) -> list[str]:
@@ -128,7 +138,7 @@ class PostPool:
         settlements: list[Settlement] = []
         self._has_rung = False  # before the look: what comes after it rings again
         while self._done:
-            in_flight, came_to = self._done.popleft()
+            in_flight, came_to, _ = self._done.popleft()
             if self._forget(in_flight):
                 settlements += came_to
         now = self._clock()
@@ -161,7 +171,8 @@ class PostPool:
             came_to = [self._executor.deliver(task)] if isinstance(task, Started) else self._executor.scan(task)
         except Exception as error:  # noqa: BLE001 - a defect of ours must not lose the event: perhaps it was posted
             came_to = self._without_answer(task, "internal", f"{type(error).__name__}: {error}")
-        self._done.append((in_flight, came_to))
+        took_s = self._clock() - (in_flight.overdue_at - self._deadline_s)
+        self._done.append(_Ended(in_flight, came_to, took_s))
         if not self._has_rung or len(self._done) == len(self._in_flight):
             self._has_rung = True
             self._wake()

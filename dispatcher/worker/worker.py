@@ -48,7 +48,7 @@ LONGEST_PAUSE_S: Final = 0.25
 """How long a worker does not listen to the lanes after it came too late: at first, and at most."""
 
 TOGETHER_S: Final = 0.005
-"""After a post has ended, an idle loop waits so long for the others in flight: one script settles them together."""
+"""After a quick post has ended, an idle loop waits at most so long for the others: one script settles them together."""
 
 _PIPE: Final = -1
 
@@ -100,8 +100,9 @@ class Worker:
         self._asked_at = 0.0
         self._same_signal_s = SAME_SIGNAL_S
         self._taken_at = 0.0
-        self._has_waiting = False
+        self._posts_wait = False
         self._took_new = False
+        self._has_parked = False
         self._rereads = False
         self._unsettled: list[Settlement] = []
         self._lost: GateUnavailable | None = None
@@ -136,7 +137,8 @@ class Worker:
                 self._beat()
                 self._reread_limits()
                 decided, before = before, None  # if the server goes away meanwhile, a take follows
-                if decided is not None and self._outbox.is_decided and not burst:
+                would_hear = self._post_pool.free > 0 or not self._has_parked  # a ring for what it has parked itself
+                if decided is not None and self._outbox.is_decided and would_hear and not burst:
                     self._sleep(decided, burst=burst)
                     continue
                 taken = self._take()
@@ -157,6 +159,7 @@ class Worker:
             for scan in self._limits.dispatcher.scans(taken.batch, taken.now_us) if taken.old else ():
                 self._post_pool.start(scan)
             batch: Sequence[Leased | Undecodable] = taken.batch
+            could_start = self._post_pool.free
             while batch:
                 dispatcher, free = self._limits.dispatcher, self._post_pool.free
                 try:
@@ -165,6 +168,7 @@ class Worker:
                     batch = error.undecided
                     self._limits.follow()
                 else:
+                    self._has_parked = could_start - self._post_pool.free < len(taken.batch)
                     return
         except GateUnavailable as error:
             self._reconnect(error)
@@ -247,13 +251,12 @@ class Worker:
         posts start first, and are on their way while the server looks at new events.
         """
         free = self._post_pool.free
-        new = 0 if free and self._has_waiting and self._took_new else self._batch
-        taken = self._outbox.take(new, free)
-        self._taken_at, self._took_new = self._clock(), new > 0
-        if free:
-            self._has_waiting = taken.next_us is not None and taken.next_us <= taken.now_us
+        only_due = free > 0 and self._posts_wait and self._took_new and not self._outbox.ahead
+        taken = self._outbox.take(0 if only_due else self._batch, free)
+        self._taken_at, self._took_new, self._has_parked = self._clock(), not only_due, False
+        self._posts_wait = _is_past(taken.next_us, taken) and not _is_past(taken.next_busy_us, taken)
         try:
-            for _ in range(0 if self._is_stopping or self._has_waiting else AHEAD):
+            for _ in range(0 if self._is_stopping or self._posts_wait else AHEAD):
                 self._outbox.prefetch(taken, self._batch, self._post_pool.free)
         finally:
             self._tell_ended(taken)
@@ -311,7 +314,7 @@ class Worker:
         wake = self._post_pool.free > 0
         rang = self._doorbell.sleep(left_s, lanes=lanes, wake=wake)
         end = min(self._clock() + TOGETHER_S, instant)
-        while not rang and self._post_pool.has_ended_in_part and (left_s := end - self._clock()) > 0:
+        while not rang and self._post_pool.others_end_soon and (left_s := end - self._clock()) > 0:
             rang = self._doorbell.sleep(left_s, lanes=lanes, wake=wake)
         return rang
 
@@ -375,6 +378,10 @@ class Worker:
             away_s = round(self._clock() - lost_at, 3)
             self._log.say("redis.found", away_s=away_s, given_back=returned)
             return
+
+
+def _is_past(instant_us: int | None, taken: Taken) -> bool:
+    return instant_us is not None and instant_us <= taken.now_us
 
 
 class Doorbell:

@@ -356,7 +356,7 @@ local due = module(function(due)
         _, line_at = plan.zfirst(at.lines)
       end
       local waits_until = math.min(line_at or math.huge, behind or math.huge, first_score(at.timers))
-      if at.due > 0 and not at.is_stopped and waits_until < math.huge then
+      if not at.is_stopped and waits_until < math.huge then
         local _, probe = pause.until_of(at)
         next_at = math.min(next_at, math.max(waits_until, probe or 0))
       end

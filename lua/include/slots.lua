@@ -80,8 +80,9 @@ local slots = module(function(slots)
   end
 
   -- At a glance, without a view: from when on a scope has room for one more, at or before `now` if it has room already, and which
-  -- of its windows says so. Of a full window with held slots it is plain where just as many are stored as it allows: the first
-  -- that leaves makes room. Nothing where it is not plain, or a window is of another kind.
+  -- of its windows says so. A full window with held slots is plain only if it counts held slots and exactly as many slots are
+  -- stored as it allows: then the first one that leaves makes room. Nothing in all other cases with held slots, and for windows of
+  -- another kind.
   function slots.plain_room_at(key, windows, now)
     local at, which, newest = 0, 1, nil
     for n, window in ipairs(windows) do

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -10,26 +11,39 @@ from typing import Final
 
 import pytest
 
+from dispatcher.core.event import Event
+from dispatcher.core.limits import US
 from dispatcher.core.posts import Message, PostResult, Receipt
 from dispatcher.core.states import boottime_s
+from dispatcher.producer.blocking import Producer
 from dispatcher.store.leases import Outbox, Taken
+from dispatcher.worker.post_pool import QUICK_S
 from dispatcher.worker.worker import TOGETHER_S
 from tests.support.hand_driven_worker import HandDrivenWorker, send
 from tests.support.processes import until
 from tests.support.servers import Database
 
 EVENTS: Final = "{dispatcher}:events"
+LANE: Final = "rq:queue:notifications"
+WAKE: Final = "{dispatcher}:wake"
 SENDERS: Final = 4
 
 
 class Clock:
-    """Seconds that only a test moves."""
+    """Seconds that only a test moves, once it has stopped them."""
 
     def __init__(self) -> None:
-        self.now = boottime_s()
+        self.now: float | None = None
 
     def __call__(self) -> float:
-        return self.now
+        return boottime_s() if self.now is None else self.now
+
+    def stop(self) -> None:
+        self.now = boottime_s()
+
+    def forward(self, seconds: float) -> None:
+        assert self.now is not None
+        self.now += seconds
 
 
 class Slack:
@@ -71,6 +85,15 @@ def driven(redis: Database, tmp_path: Path, clock: Clock, slack: Slack) -> Itera
     built.worker.sign_off()
 
 
+@pytest.fixture
+def two_posts(driven: HandDrivenWorker, clock: Clock) -> None:
+    """Of two events, of which the posts are in flight; time stands still."""
+    clock.stop()
+    send(driven, "quick", "slow")
+    assert driven.next() == ["quick", "slow"]
+    driven.client.delete(WAKE)  # new limits have left a token
+
+
 def unsettled_while_it_sleeps(driven: HandDrivenWorker, happens: Sequence[Callable[[], object]]) -> list[set[str]]:
     """Which events are not settled each time the loop goes to sleep; then one of these things happens."""
     seen: list[set[str]] = []
@@ -97,9 +120,8 @@ def ended(driven: HandDrivenWorker) -> int:
     return settled + len(driven.worker._post_pool._done)  # noqa: SLF001 - nothing else tells
 
 
+@pytest.mark.usefixtures("two_posts")
 def test_posts_that_end_shortly_after_one_another_are_settled_together(driven: HandDrivenWorker, slack: Slack) -> None:
-    send(driven, "quick", "slow")
-    assert driven.next() == ["quick", "slow"]
     happens = (
         lambda: answer(driven, slack, "quick"),
         lambda: answer(driven, slack, "slow"),
@@ -108,22 +130,32 @@ def test_posts_that_end_shortly_after_one_another_are_settled_together(driven: H
     assert unsettled_while_it_sleeps(driven, happens) == [{"quick", "slow"}, {"quick", "slow"}, set()]
 
 
+@pytest.mark.usefixtures("two_posts")
 def test_a_post_that_is_in_flight_for_longer_keeps_the_others_waiting_for_so_long_only(
     driven: HandDrivenWorker, slack: Slack, clock: Clock
 ) -> None:
     def time_passes() -> None:
-        clock.now += TOGETHER_S
+        clock.forward(2 * TOGETHER_S)
         driven.bell.ring()
 
-    send(driven, "quick", "slow")
-    assert driven.next() == ["quick", "slow"]
     happens = (lambda: answer(driven, slack, "quick"), time_passes, lambda: send(driven, "next"))
     assert unsettled_while_it_sleeps(driven, happens) == [{"quick", "slow"}, {"quick", "slow"}, {"slow"}]
 
 
+@pytest.mark.usefixtures("two_posts")
+def test_after_a_slow_post_the_loop_does_not_wait_for_the_others(
+    driven: HandDrivenWorker, slack: Slack, clock: Clock
+) -> None:
+    def slow_answer() -> None:
+        clock.forward(2 * QUICK_S)
+        answer(driven, slack, "quick")
+
+    happens = (slow_answer, lambda: send(driven, "next"))
+    assert unsettled_while_it_sleeps(driven, happens) == [{"quick", "slow"}, {"slow"}]
+
+
+@pytest.mark.usefixtures("two_posts")
 def test_a_job_is_taken_at_once_while_others_in_flight_are_waited_for(driven: HandDrivenWorker, slack: Slack) -> None:
-    send(driven, "quick", "slow")
-    assert driven.next() == ["quick", "slow"]
     happens = (lambda: answer(driven, slack, "quick"), lambda: send(driven, "next"))
     assert unsettled_while_it_sleeps(driven, happens) == [{"quick", "slow"}, {"quick", "slow"}]
 
@@ -141,14 +173,21 @@ def asked(driven: HandDrivenWorker, monkeypatch: pytest.MonkeyPatch) -> list[tup
         calls.append(("prefetch", new, due))
         Outbox.prefetch(driven.outbox, taken, new, due)
 
-    send(driven, *(f"e{n}" for n in range(16)))
-    driven.worker.dispatch(driven.outbox.take(16, SENDERS))  # four are posted, and twelve wait
-    until(lambda: ended(driven) == SENDERS, "the end of the first posts")
     monkeypatch.setattr(driven.outbox, "take", take)
     monkeypatch.setattr(driven.outbox, "prefetch", prefetch)
     return calls
 
 
+@pytest.fixture
+def waiting(driven: HandDrivenWorker, asked: list[tuple[str, int, int]]) -> None:
+    """Of 16 admitted events four are posted, and twelve wait for a sender."""
+    send(driven, *(f"e{n}" for n in range(16)))
+    driven.worker.dispatch(driven.outbox.take(16, SENDERS))
+    until(lambda: ended(driven) == SENDERS, "the end of the first posts")
+    asked.clear()
+
+
+@pytest.mark.usefixtures("waiting")
 def test_while_posts_wait_for_a_sender_every_other_batch_holds_no_new_events(
     driven: HandDrivenWorker, asked: list[tuple[str, int, int]]
 ) -> None:
@@ -166,20 +205,85 @@ def test_while_posts_wait_for_a_sender_every_other_batch_holds_no_new_events(
     assert asked == [("take", 8, SENDERS), ("take", 0, SENDERS), ("take", 8, SENDERS)]
 
 
+@pytest.mark.usefixtures("waiting")
 def test_a_worker_whose_senders_are_all_busy_does_not_look_again_at_what_waits_for_one(
-    driven: HandDrivenWorker, slack: Slack, asked: list[tuple[str, int, int]]
+    driven: HandDrivenWorker, slack: Slack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    sleeps: list[float] = []
+
+    def sleep(seconds: float, *, lanes: bool = True, wake: bool = True) -> bool:
+        sleeps.append(seconds)
+        slack.go_on.set()
+        return type(driven.bell).sleep(driven.bell, seconds, lanes=lanes, wake=wake)
+
     taken = driven.take()
     slack.is_slow = True
     driven.worker.dispatch(taken)
-    takes: list[int] = []
-
-    def next_sleep() -> None:
-        takes.append(len(asked))
-        slack.go_on.set()
-
-    driven.bell.meanwhile = next_sleep
+    monkeypatch.setattr(driven.bell, "sleep", sleep)
     following = driven.worker.next_batch(taken)
     assert following is not None
     assert driven.ids_of(following) == ["e8", "e9", "e10", "e11"]
-    assert takes[0] == 1
+    assert sleeps[0] > 0, "what is due now needs a sender"
+
+
+@pytest.mark.usefixtures("waiting")
+def test_a_worker_whose_senders_are_all_busy_decides_at_its_instant_what_it_has_scheduled(
+    driven: HandDrivenWorker, slack: Slack
+) -> None:
+    """It took the event with the batch that filled its senders. So no take has told it the instant."""
+    at_s = time.time() + 0.2
+    Producer(driven.client).send("news", "x", id="later", not_before=at_s)
+    taken = driven.take()
+    assert driven.ids_of(taken) == ["e4", "e5", "e6", "e7", "later"]
+    slack.is_slow = True
+    driven.worker.dispatch(taken)
+    driven.bell.sleep(0, server=False)  # it has heard of the posts that ended before
+    following = driven.worker.next_batch(taken)
+    assert following is not None
+    assert driven.ids_of(following) == ["later"]
+    assert following.now_us >= at_s * US
+    assert driven.worker._post_pool.free == 0, "the posts are still in flight"  # noqa: SLF001 - nothing else tells
+
+
+def test_scheduled_events_that_are_due_are_no_posts_that_wait(
+    driven: HandDrivenWorker, asked: list[tuple[str, int, int]]
+) -> None:
+    """A batch without new events would hold none of them."""
+    at_s = time.time() + 0.05
+    events = [Event("news", "x", id=f"later{n}", not_before=at_s) for n in range(12)]
+    Producer(driven.client).send_many(events)
+    while driven.client.exists(LANE):
+        driven.next()
+    asked.clear()
+    decided: list[str] = []
+    while len(decided) < len(events):
+        decided += driven.next()
+    assert {new for what, new, _ in asked if what == "take"} == {8}
+
+
+def test_posts_that_began_to_wait_while_all_senders_were_busy_come_first_too(
+    driven: HandDrivenWorker, slack: Slack, asked: list[tuple[str, int, int]]
+) -> None:
+    slack.is_slow = True
+    send(driven, *(f"e{n}" for n in range(8)))
+    assert len(driven.next()) == 8  # four are posted, and four wait
+    send(driven, *(f"new{n}" for n in range(20)))
+    assert driven.next() == [f"new{n}" for n in range(8)]
+    asked.clear()
+    slack.go_on.set()
+    until(lambda: ended(driven) == SENDERS, "the end of the posts")
+    assert driven.next()[:SENDERS] == ["e4", "e5", "e6", "e7"]
+    assert [what for what, _, _ in asked] == ["take"]
+
+
+def test_posts_that_wait_go_alone_as_soon_as_what_was_prefetched_has_come(
+    driven: HandDrivenWorker, slack: Slack
+) -> None:
+    slack.is_slow = True
+    send(driven, *(f"e{n}" for n in range(8)), *(f"new{n}" for n in range(90)))
+    while not driven.worker._posts_wait or not driven.outbox.ahead:  # noqa: SLF001 - nothing else tells
+        assert "e7" not in driven.next() or driven.client.exists(LANE), "new events are left"
+    slack.go_on.set()
+    until(lambda: ended(driven) == SENDERS, "the end of the posts")
+    batches = [driven.next() for _ in range(3)]
+    assert ["e4", "e5", "e6", "e7"] in batches

@@ -158,10 +158,10 @@ def test_the_first_result_rings_and_the_one_after_which_nothing_is_under_way() -
             pool.start(started(id_))
             until(lambda: bool(pool._idle), "the thread to be done with it")  # noqa: SLF001 - nothing else tells
         assert len(rings) == expected
-        assert pool.has_ended_in_part
+        assert pool.others_end_soon
         slow.set()
         until(partial(lambda number: len(rings) == number, expected + 1), "a ring after the last result")
-        assert not pool.has_ended_in_part
+        assert not pool.others_end_soon
         assert len(pool.collect()) == 3
         slow = threading.Event()
 
