@@ -208,7 +208,8 @@ class DeferralWalk:
             self.dispatch(owner, free)
             return
         taken = self.take(owner, 5, free, ahead=True)
-        instants = [] if taken.next_us is None else [taken.next_us]
+        next_us = taken.next_us if len(owner.flights) < SENDERS else taken.next_busy_us
+        instants = [] if next_us is None else [next_us]
         instants += [at_us + LATENCY_US for at_us, _ in owner.flights[:1]]
         owner.wakes_us = now_us if owner.hands or taken.more else min(instants, default=now_us + 10 * US)
 

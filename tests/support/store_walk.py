@@ -506,7 +506,8 @@ class StoreWalk:
         self._nothing_waits_too_long()
         owner.hands += taken.batch
         self._dispatch(owner, free)
-        waits_us = [] if taken.next_us is None else [taken.next_us - self.stage.clock.now_us]
+        next_us = taken.next_us if len(owner.flights) < SENDERS else taken.next_busy_us
+        waits_us = [] if next_us is None else [next_us - self.stage.clock.now_us]
         waits_us += [post.true_us + LATENCY_US - self.true_us for post in owner.flights[:1]]
         owner.wakes_us = self.true_us + (0 if taken.batch or taken.more else max(0, min(waits_us, default=US)))
 

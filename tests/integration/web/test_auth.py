@@ -81,6 +81,7 @@ def test_without_a_token_only_health_and_what_is_the_same_everywhere_are_told(gu
 
 
 def test_two_tokens_have_idempotency_keys_of_their_own(guarded: Serving, tokens: Path) -> None:
+    guarded.await_line("serve.started")  # before that the signal ends it
     tokens.write_text(TOKENS + "shed ingest secret-of-shed\n", encoding="utf-8")
     guarded.signal(signal.SIGHUP)
     until(lambda: status(guarded, Authorization="Bearer secret-of-shed") == 202, "the tokens to be read again")
