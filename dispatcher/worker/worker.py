@@ -137,8 +137,8 @@ class Worker:
                 self._beat()
                 self._reread_limits()
                 decided, before = before, None  # if the server goes away meanwhile, a take follows
-                would_hear = self._post_pool.free > 0 or not self._has_parked  # a ring for what it has parked itself
-                if decided is not None and self._outbox.is_decided and would_hear and not burst:
+                is_deaf = self._has_parked and not self._post_pool.free  # to the ring for what it has parked itself
+                if decided is not None and self._outbox.is_decided and not is_deaf and not burst:
                     self._sleep(decided, burst=burst)
                     continue
                 taken = self._take()

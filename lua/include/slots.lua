@@ -88,8 +88,9 @@ local slots = module(function(slots)
     for n, window in ipairs(windows) do
       local score = call('ZRANGE', key, -window[MAX], -window[MAX], 'WITHSCORES')[2]
       local leaves_at = score and score + window[US] or 0
-      newest = newest or (leaves_at > now and tonumber(call('ZRANGE', key, -1, -1, 'WITHSCORES')[2])) or nil
-      local has_held = leaves_at > now and newest >= HELD
+      local is_full = leaves_at > now
+      newest = newest or (is_full and tonumber(call('ZRANGE', key, -1, -1, 'WITHSCORES')[2]))
+      local has_held = is_full and newest >= HELD
       if window[KIND] or (has_held and not (counts_held(window) and call('ZCARD', key) == window[MAX])) then
         return
       elseif has_held then

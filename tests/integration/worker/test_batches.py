@@ -131,9 +131,7 @@ def test_posts_that_end_shortly_after_one_another_are_settled_together(driven: H
 
 
 @pytest.mark.usefixtures("two_posts")
-def test_a_post_that_is_in_flight_for_longer_keeps_the_others_waiting_for_so_long_only(
-    driven: HandDrivenWorker, slack: Slack, clock: Clock
-) -> None:
+def test_the_loop_waits_for_a_post_in_flight_only_so_long(driven: HandDrivenWorker, slack: Slack, clock: Clock) -> None:
     def time_passes() -> None:
         clock.forward(2 * TOGETHER_S)
         driven.bell.ring()
@@ -206,7 +204,7 @@ def test_while_posts_wait_for_a_sender_every_other_batch_holds_no_new_events(
 
 
 @pytest.mark.usefixtures("waiting")
-def test_a_worker_whose_senders_are_all_busy_does_not_look_again_at_what_waits_for_one(
+def test_a_busy_worker_does_not_take_again_for_posts_that_wait(
     driven: HandDrivenWorker, slack: Slack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sleeps: list[float] = []
@@ -227,9 +225,7 @@ def test_a_worker_whose_senders_are_all_busy_does_not_look_again_at_what_waits_f
 
 
 @pytest.mark.usefixtures("waiting")
-def test_a_worker_whose_senders_are_all_busy_decides_at_its_instant_what_it_has_scheduled(
-    driven: HandDrivenWorker, slack: Slack
-) -> None:
+def test_a_busy_worker_decides_a_scheduled_event_at_its_instant(driven: HandDrivenWorker, slack: Slack) -> None:
     """It took the event with the batch that filled its senders. So no take has told it the instant."""
     at_s = time.time() + 0.2
     Producer(driven.client).send("news", "x", id="later", not_before=at_s)
@@ -261,7 +257,7 @@ def test_scheduled_events_that_are_due_are_no_posts_that_wait(
     assert {new for what, new, _ in asked if what == "take"} == {8}
 
 
-def test_posts_that_began_to_wait_while_all_senders_were_busy_come_first_too(
+def test_posts_that_began_to_wait_while_all_senders_were_busy_come_first(
     driven: HandDrivenWorker, slack: Slack, asked: list[tuple[str, int, int]]
 ) -> None:
     slack.is_slow = True
@@ -276,9 +272,7 @@ def test_posts_that_began_to_wait_while_all_senders_were_busy_come_first_too(
     assert [what for what, _, _ in asked] == ["take"]
 
 
-def test_posts_that_wait_go_alone_as_soon_as_what_was_prefetched_has_come(
-    driven: HandDrivenWorker, slack: Slack
-) -> None:
+def test_after_the_prefetched_batches_come_the_posts_that_wait(driven: HandDrivenWorker, slack: Slack) -> None:
     slack.is_slow = True
     send(driven, *(f"e{n}" for n in range(8)), *(f"new{n}" for n in range(90)))
     while not driven.worker._posts_wait or not driven.outbox.ahead:  # noqa: SLF001 - nothing else tells
