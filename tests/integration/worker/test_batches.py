@@ -104,6 +104,7 @@ def unsettled_while_it_sleeps(driven: HandDrivenWorker, happens: Sequence[Callab
 
     driven.bell.meanwhile = next_sleep
     assert driven.next() == ["next"]
+    driven.bell.meanwhile = lambda: None  # what follows is the stop
     return seen
 
 
