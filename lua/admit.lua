@@ -1,5 +1,5 @@
 -- Decides a batch that one worker holds, as gate.lua does. In the same step it ends the refused events whose category drops or
--- digests.
+-- digests, and notes in the headers of admitted events in which scopes they have slots.
 --
 -- @prefixes waits scope minute subject tally
 -- KEYS     one for each distinct scope, as in gate.lua; then
@@ -333,6 +333,24 @@ local function shadow_caster(call, shadowed, now, found)
   end
 end
 
+-- Notes in which scopes the admitted events have slots. The limits may change before their posts start: then slots in scopes that
+-- the new ones do not name are given back.
+local function note_slots(count, verdicts, request_of)
+  local names_of = {} -- of a row of scopes
+  for n = 1, count do
+    local row = call.of[n]
+    if not names_of[row] then
+      names_of[row] = leases.names_of(request_of(n), K.scope_prefix)
+    end
+    if verdicts[n] == '0' and not skipped[n] and names_of[row][1] then
+      local header, payload, malformed = record.read(at, call.jobs[n])
+      if not malformed and leases.add_slots(header, names_of[row]) then
+        record.write(at, call.jobs[n], header, payload)
+      end
+    end
+  end
+end
+
 local shadowed = {}
 find_lost()
 local cast = call.shadows and shadow_caster(call, at.shadowed, at.now, shadowed)
@@ -367,6 +385,7 @@ if call.tallies and #groups > 0 then
   buffered, joined = keep_tallies(groups)
 end
 note_subjects(verdicts, groups)
+note_slots(count, verdicts, request_of)
 drop(groups, gone)
 local answer = '{"verdicts":[' .. table.concat(verdicts, ',') .. ']' .. ahead .. ',"lost":[' .. table.concat(lost_places, ',')
   .. '],"shadowed":[' .. table.concat(shadowed, ',') .. ']'

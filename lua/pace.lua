@@ -14,6 +14,7 @@
 --             "scopes": [KEYS position of each scope's slots, ...], "guarantee": that of its category's guarantee | absent,
 --             "priority": "high" | "normal" | "low",
 --             "holds": [those of "scopes" in which the event holds its slot while it waits, ...],
+--             "stood_by": its longest window in us, if time has passed since the gate admitted it: its slots move to now | absent,
 --             "of": the category that a digest message tells of; the message waits with it | absent,
 --             "thread": name of its thread | absent, "shadow": [limit that would have refused it, ...] | absent}, ...],
 --           "threads": {"names", "roots": KEYS positions, "keep_us"} (include/threads.lua) | absent}
@@ -107,6 +108,13 @@ local function park(event, header, channel, reason)
   lines.free(at, channel.name, event.id)
 end
 
+-- Moves the slots of an event that stood by to now. They still count in each window, so there is room for them.
+local function move_slots(header, event)
+  for _, scope in ipairs(event.scopes) do
+    slots.move(KEYS[scope], slots.member(KEYS[scope], record.slot(header), event.id), at.now, event.stood_by)
+  end
+end
+
 -- The answer go. An event that names a thread goes under the thread's first message, if the thread had begun when the event
 -- was started.
 local function go(header)
@@ -139,6 +147,9 @@ local function start(event)
     header.root = event.thread and threads.root(thread_keys, event.thread) or nil
     leases.note_slots(header, event, K.scope_prefix)
     header.holds = nil
+    if event.stood_by then
+      move_slots(header, event)
+    end
     if plan.hget(at.posting, channel.name) ~= event.id and plan.zfirst(channel.line) then
       lines.count_turn(at, channel.name) -- the event has overtaken the line
     end

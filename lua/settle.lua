@@ -3,7 +3,7 @@
 --
 -- @keys events leased parked lines timers posting cooldowns pause totals names wake seen dead dead_ids dead_bytes
 -- @keys limited limited_older limited_log others others_older others_log deciding freed failures failing denials posted places limits_version seq
--- @keys tallies guarantees turns scheduled editable metrics silences endings
+-- @keys tallies guarantees turns scheduled editable metrics silences endings beat
 -- @prefixes line waits scope tally minute subject firing
 -- KEYS      as in take.lua; then
 --           seen        ZSET    id -> instant at which a settled id is forgotten; lives as long as its last member
@@ -154,7 +154,7 @@ local function note_reach(event, channel, sent_us)
     pause.note_found(at, event.id, name, sent_us)
   elseif event.reached and not event.scan then
     if event.cooldown_us then
-      pause.cool_down(at, event.id, name, event.cooldown_us, event.said)
+      pause.cool_down(at, event.id, name, event.cooldown_us + leases.unnoticed_us(at), event.said)
     else
       pause.note_answer(at, event.id, name, event.resume, event.replied)
     end
@@ -162,8 +162,9 @@ local function note_reach(event, channel, sent_us)
     pause.pass_try(at, event.id)
   end
   if event.scan_wait_us then
-    plan.zadd_higher(at.cooldowns, at.now + event.scan_wait_us, lines.HISTORY)
-    plan.keep_alive(at.cooldowns, event.scan_wait_us + lines.COOLED_US)
+    local wait_us = event.scan_wait_us + leases.unnoticed_us(at)
+    plan.zadd_higher(at.cooldowns, at.now + wait_us, lines.HISTORY)
+    plan.keep_alive(at.cooldowns, wait_us + lines.COOLED_US)
   end
   if event.channel_id and channel then
     plan.hset(at.places, channel.name, event.channel_id)

@@ -23,6 +23,7 @@ from dispatcher.app.credential import Credential
 from dispatcher.app.limits import InForce, LimitsFile, in_force, open_limits, publish
 from dispatcher.app.servers import Server, keys_of, open_server, preflight
 from dispatcher.core.limits import US
+from dispatcher.core.pipeline import Capacity
 from dispatcher.core.ports import Overtaken, Sink
 from dispatcher.core.states import Leased, Started, Undecodable
 from dispatcher.logs.event_log import EventLog, process_log
@@ -123,7 +124,7 @@ def _decide(taken: Taken, limits: FleetLimits) -> list[Started]:
     batch: Sequence[Leased | Undecodable] = taken.batch
     while True:
         try:
-            return limits.dispatcher.dispatch(batch, taken.now_us, 1, silences=taken.silences)
+            return limits.dispatcher.dispatch(batch, taken.now_us, Capacity(1), taken.silences)
         except Overtaken as error:
             batch = error.undecided
             limits.follow()

@@ -20,6 +20,7 @@ from dispatcher.core.units import DAY_US, US, Lane, format_duration, is_utf8, pa
 __all__ = [
     "DEFAULT_BOUNDS",
     "EVERYTHING",
+    "HOLDING_US",
     "MAX_LIMIT",
     "MAX_NAME",
     "MAX_WINDOW_US",
@@ -47,6 +48,7 @@ __all__ = [
     "is_repeat",
     "is_utf8",
     "longest_of",
+    "longest_us",
     "parse_duration",
     "shown",
     "slot_id",
@@ -56,6 +58,9 @@ _LIMIT: Final = re.compile(r"([0-9]{1,15})/([0-9.]{1,22}(?:ms|s|m|h|d))(?: (fixe
 
 MAX_WINDOW_US: Final = 366 * DAY_US
 MAX_LIMIT: Final = 10_000_000
+
+HOLDING_US: Final = 60 * US
+"""Shorter windows do not count held slots: in a scope with only such windows a slot stays charged as it was."""
 
 
 MAX_NAME: Final = 512
@@ -224,6 +229,11 @@ def all_scopes(demands: tuple[Demand, ...]) -> tuple[Scope, ...]:
     else:
         return demands  # type: ignore[return-value]  # they are scopes all
     return tuple(scope for each in demands for scope in (each.scopes if isinstance(each, FirstOf) else (each,)))
+
+
+def longest_us(demands: tuple[Demand, ...]) -> int:
+    """The longest window of all scopes in which the request may own a slot; 0 without any."""
+    return max((limit.window_us for scope in all_scopes(demands) for limit in scope.limits), default=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from dispatcher.core import reconciliation, recovery, transitions
 from dispatcher.core.digests import DigestMessages
 from dispatcher.core.limits import Admitted, Denied, Opening, Reason, all_scopes, is_repeat
 from dispatcher.core.policy import Backoff, Policy, limit_reason
-from dispatcher.core.ports import Admitting, Asking, Gate, Observer, Outbox, Overtaken, Sink
+from dispatcher.core.ports import Admitting, Asking, Gate, Observer, Outbox, Overtaken, Sink, Standby
 from dispatcher.core.posts import Message, PostResult, Retryable
 from dispatcher.core.rendering import message_for
 from dispatcher.core.silence_reports import SilenceReports
@@ -69,7 +69,31 @@ class Batch:
         """The whole batch, for other limits to decide. What has asked may own slots, and counts as taken once more."""
         going = [*self.candidates, *self.admitted, *(each.candidate for each in self.refused)]
         subjects = [*(each.leased for each in going), *(each.subject for each in self.ended)]
-        return [transitions.taken_again(each) for each in subjects] if self.has_asked else subjects
+        if not self.has_asked:
+            return subjects
+        return [transitions.taken_again(each) if isinstance(each, Leased) else each for each in subjects]
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """How many posts can start: ``free`` now, and further admitted events may stand by.
+
+    ``begin`` gets each post as soon as it is marked: no log line is written between a mark and its post.
+    """
+
+    free: int
+    begin: Callable[[Started], None] = lambda _: None
+    standby: Standby | None = None
+
+    def parted(self, admitted: Sequence[Candidate]) -> tuple[list[Candidate], list[Candidate]]:
+        """The events that start now or are parked, and those that may stand by."""
+        going: list[Candidate] = []
+        staying: list[Candidate] = []
+        room = self.standby.room if self.standby is not None else 0
+        for each in admitted:
+            may_stay = len(going) >= self.free and len(staying) < room and transitions.may_stand_by(each)
+            (staying if may_stay else going).append(each)
+        return going, staying
 
 
 class _LinedUp(NamedTuple):
@@ -110,15 +134,14 @@ class Dispatcher:
         self,
         batch: Sequence[Leased | Undecodable],
         now_us: int,
-        free: int,
+        capacity: Capacity,
         silences: Silences = NOTHING_SILENCED,
-        begin: Callable[[Started], None] = lambda _: None,
     ) -> list[Started]:
         """Take a batch as far as its posts: decide, settle what ends here, mark what may be posted now.
 
-        ``free`` is how many posts can start; further admitted events wait in their lines for any worker. Of
-        what ``silences`` match only events that were admitted before are posted. ``begin`` gets each post as soon as
-        it is marked: no log line is written between a mark and its post. Events to be reconciled are left to ``scans``.
+        Returns the posts, which ``capacity`` has been given. Admitted events that find no free sender stand by, or wait
+        in their lines for any worker. Of what ``silences`` match only events that were admitted before are posted.
+        Events to be reconciled are left to ``scans``.
 
         Raises ``GateUnavailable`` with nothing posted: what was not settled stays leased. Raises ``Overtaken`` when the
         policy is no longer in force, also with nothing posted.
@@ -128,19 +151,19 @@ class Dispatcher:
         for place, part in enumerate(parts):
             try:
                 is_last = place == len(parts) - 1
-                started += self._dispatch(part, now_us, free - len(started), silences, begin, is_last=is_last)
+                left = replace(capacity, free=capacity.free - len(started))
+                started += self._dispatch(part, now_us, left, silences, is_last=is_last)
             except Overtaken as error:
                 rest = [each for later in parts[place + 1 :] for each in later]
                 raise Overtaken([*error.undecided, *rest], error.version) from error
         return started
 
-    def _dispatch(  # noqa: PLR0913 - as of dispatch, and whether it is the last part
+    def _dispatch(
         self,
         batch: Sequence[Leased | Undecodable],
         now_us: int,
-        free: int,
+        capacity: Capacity,
         silences: Silences,
-        begin: Callable[[Started], None],
         *,
         is_last: bool,
     ) -> list[Started]:
@@ -154,9 +177,20 @@ class Dispatcher:
             found = self._ask_gate(found)
             found = self._line_up_refused(found)
             found = self._settle_ended(found)
-            return self._start(found.admitted, free, begin, is_last=is_last)
+            going, staying = capacity.parted(found.admitted)
+            started = self._start(going, capacity, is_last=is_last)
         except StaleLimits as error:
             raise Overtaken(found.undecided, error.in_force) from error
+        if capacity.standby is not None:
+            capacity.standby.put(staying)
+        return started
+
+    def start(self, standing_by: Sequence[Candidate], capacity: Capacity) -> list[Started]:
+        """Mark events that stood by as posts that may be made now, or park them. Returns and raises as ``dispatch``."""
+        try:
+            return self._start(standing_by, capacity, stood_by=True)
+        except StaleLimits as error:
+            raise Overtaken(Batch(admitted=standing_by, has_asked=True).undecided, error.in_force) from error
 
     def deliver(self, started: Started) -> Settlement:
         """Post one message and return what follows. Any thread may call it, since it does not use the store.
@@ -433,15 +467,15 @@ class Dispatcher:
         return replace(batch, ended=())
 
     def _start(
-        self, admitted: Sequence[Candidate], free: int, begin: Callable[[Started], None], *, is_last: bool
+        self, admitted: Sequence[Candidate], capacity: Capacity, *, is_last: bool = False, stood_by: bool = False
     ) -> list[Started]:
         if not admitted:
             return []
         by_s = self.clock() + self.post_s
-        answers = self.outbox.start(admitted, free, is_last=is_last)
+        answers = self.outbox.start(admitted, capacity.free, is_last=is_last, stood_by=stood_by)
         started = [replace(answer, leaves_by_s=by_s) for answer in answers if isinstance(answer, Started)]
         for each in started:
-            begin(each)
+            capacity.begin(each)
         self.observer.waiting([answer for answer in answers if isinstance(answer, Waiting)])
         self.observer.lost([each.leased for each, answer in zip(admitted, answers, strict=True) if answer is None])
         return started

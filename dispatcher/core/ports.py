@@ -118,16 +118,30 @@ class Outbox(Protocol):
         ...
 
     def start(
-        self, candidates: Sequence[Candidate], free: int, *, is_last: bool = False
+        self, candidates: Sequence[Candidate], free: int, *, is_last: bool = False, stood_by: bool = False
     ) -> list[Started | Waiting | None]:
         """Mark up to ``free`` of them as sending; park the others in their channel's line. None: lease lost.
 
-        ``is_last``: with these the caller has decided all of the batch.
+        ``is_last``: with these the caller has decided all of the batch. ``stood_by``: time has passed since they were
+        admitted, so the slots of those that start move to now.
         """
         ...
 
     def settle(self, settlements: Sequence[Settlement]) -> Settled:
         """Make outcomes durable in one step."""
+        ...
+
+
+class Standby(Protocol):
+    """Where an admitted event may wait for a free sender, for a short time, without being parked."""
+
+    @property
+    def room(self) -> int:
+        """How many more events may stand by."""
+        ...
+
+    def put(self, candidates: Sequence[Candidate]) -> None:
+        """Let events stand by, behind all others."""
         ...
 
 

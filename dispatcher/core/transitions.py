@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, assert_never
 
-from dispatcher.core.limits import Denied, Reason, all_scopes, format_duration, is_repeat
+from dispatcher.core.limits import HOLDING_US, Denied, Kind, Reason, all_scopes, format_duration, is_repeat
 from dispatcher.core.policy import Backoff, OnLimit, Policy, is_quiet_line, limit_reason, quiet_line
 from dispatcher.core.posts import Ambiguous, Paused, PostResult, RateLimitedBySlack, Receipt, Rejected, Retryable
 from dispatcher.core.quiet import QuietThen
@@ -97,12 +97,16 @@ def refused_unseen(candidate: Candidate, policy: Policy, now_us: int) -> Settlem
 
 
 def _scheduled(candidate: Candidate, now_us: int) -> Settlement | None:
-    """An event that is to be posted later waits before it asks for room. None: its time has come."""
+    """An event that is to be posted later waits before it asks for room. None: its time has come.
+
+    It may have asked for room before: then the clock was stepped back since.
+    """
     leased, terms = candidate.leased, candidate.terms
     wait_us = leased.begins_us - now_us
     if wait_us <= 0 or leased.was_admitted:
         return None
-    return Settlement(leased, terms, Parked(Place.SCHEDULED, Reason.SCHEDULED, wait_us))
+    slots = Slots.RELEASE if leased.takes > 1 else Slots.KEEP
+    return Settlement(leased, terms, Parked(Place.SCHEDULED, Reason.SCHEDULED, wait_us), slots)
 
 
 def _waited_for(leased: Leased, terms: Terms) -> str:
@@ -219,9 +223,24 @@ def drops(candidate: Candidate, policy: Policy) -> tuple[bool, Counting | None]:
             return False, None
 
 
-def taken_again(subject: Leased | Undecodable) -> Leased | Undecodable:
-    """The event as one that may own slots: the gate was asked for it by limits that are no longer in force."""
-    return subject._replace(takes=subject.takes + 1) if isinstance(subject, Leased) else subject
+def taken_again(leased: Leased) -> Leased:
+    """The event as one that may own slots: the gate was asked for it before."""
+    return leased._replace(takes=leased.takes + 1)
+
+
+def may_stand_by(candidate: Candidate) -> bool:
+    """Whether an admitted event may wait for a sender without being parked.
+
+    Not for a paced channel: the next post there may be another worker's. When the post starts, the slots of the event
+    must still be in their windows, since they move to that instant. So not with a short window, or one that ends by the
+    clock.
+    """
+    terms = candidate.terms
+    return terms.pace is None and all(
+        limit.window_us >= HOLDING_US and limit.kind is not Kind.FIXED
+        for scope in all_scopes(terms.scopes)
+        for limit in scope.limits
+    )
 
 
 def at_pace(settlement: Settlement, policy: Policy) -> Settlement:

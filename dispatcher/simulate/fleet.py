@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from dispatcher.core.limits import US
-from dispatcher.core.pipeline import Dispatcher
+from dispatcher.core.pipeline import Capacity, Dispatcher
 from dispatcher.core.policy import Policy
 from dispatcher.core.ports import Gate, Observer, Sink
 from dispatcher.core.states import Prefiltered, Settlement, Started
@@ -210,7 +210,9 @@ class Worker:
             return None
         if self._taken is not None:
             taken, self._taken = self._taken, None
-            self._started = self._dispatcher.dispatch(taken.batch, taken.now_us, self._senders, taken.silences)
+            self._started = self._dispatcher.dispatch(
+                taken.batch, taken.now_us, Capacity(self._senders), taken.silences
+            )
             return None
         taken = self.outbox.take(self._batch, self._senders)
         if taken.prefiltered:

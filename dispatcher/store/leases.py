@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from dispatcher.core.limits import DEFAULT_BOUNDS, US, Bounds, Opening, Reason
+from dispatcher.core.limits import DEFAULT_BOUNDS, US, Bounds, Opening, Reason, longest_us
 from dispatcher.core.policy import limit_reason
 from dispatcher.core.ports import Unreported
 from dispatcher.core.silences import NOTHING_SILENCED, Silences, read_silences
@@ -207,7 +207,7 @@ class Outbox:
         return [lined_up(each, row) for each, row in zip(deferrals, answer["events"], strict=True)]
 
     def start(
-        self, candidates: Sequence[Candidate], free: int, *, is_last: bool = False
+        self, candidates: Sequence[Candidate], free: int, *, is_last: bool = False, stood_by: bool = False
     ) -> list[Started | Waiting | None]:
         """See ``ports.Outbox.start``. If this decides all that the owner took, it tells the server so."""
         table = Table(self._keys, self._names_of("pace"))
@@ -217,6 +217,7 @@ class Outbox:
                 "attempt": each.leased.attempt + 1,
                 "deadline": str(each.terms.deadline_us),
                 **({"shadow": each.leased.shadowed} if each.leased.shadowed else {}),
+                **({"stood_by": longest_us(each.terms.scopes)} if stood_by else {}),
             }
             for each in candidates
         ]
@@ -458,6 +459,11 @@ class Taken:
     """The version of the limits that is in force."""
     has_unmarked: bool = False
     """Whether the pre-check looked at events that bear no mark."""
+
+    @property
+    def has_brought(self) -> bool:
+        """Whether there was anything to take."""
+        return bool(self.batch or self.prefiltered or self.duplicates)
 
     def and_then(self, later: Taken) -> Taken:
         """The two as one."""

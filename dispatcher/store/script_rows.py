@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, Final, assert_never
 
 from dispatcher.core.event import Event, is_remembered
-from dispatcher.core.limits import NO_CATEGORY, US, Denied, Kind, Limit, Reason, Scope, all_scopes, is_once
+from dispatcher.core.limits import HOLDING_US, NO_CATEGORY, Denied, Kind, Limit, Reason, Scope, all_scopes, is_once
 from dispatcher.core.policy import GUARANTEE_PREFIX, limit_reason
 from dispatcher.core.recovery import scope_of_key, subject_of, tally_id
 from dispatcher.core.rendering import cut
@@ -56,9 +56,6 @@ CHANNEL_ID: Final = re.compile(r"[CDG][A-Z0-9]{5,}")
 
 MAX_KEPT_TEXT: Final = 3_900
 """Characters of a message that is kept to be edited: all of what one may have."""
-
-HOLDING_US: Final = 60 * US
-"""Shorter windows do not count held slots: in a scope with only such windows a slot stays charged as it was."""
 
 _FRESH: Final = 2
 """What the header of an event that was never taken before holds: seq and seen."""

@@ -1,17 +1,30 @@
-"""The posts and history scans in flight. Each runs in a thread of its own, with a deadline; their number is bounded."""
+"""The posts and history scans in flight, and the admitted events that stand by until a post can start.
+
+Each post or scan runs in a thread of its own, with a deadline; their number is bounded.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from dispatcher.core.pipeline import Dispatcher
 from dispatcher.core.posts import Ambiguous, PostResult
-from dispatcher.core.states import HistoryScan, ScanLater, ScanResult, Settlement, Started, boottime_s
+from dispatcher.core.states import (
+    Candidate,
+    HistoryScan,
+    Leased,
+    ScanLater,
+    ScanResult,
+    Settlement,
+    Started,
+    boottime_s,
+)
+from dispatcher.core.transitions import taken_again
 
 Task: TypeAlias = Started | HistoryScan
 """What a thread does at Slack: make one post, or search a history for several."""
@@ -19,6 +32,9 @@ Task: TypeAlias = Started | HistoryScan
 
 QUICK_S: Final = 0.01
 """A task that takes less than this is quick."""
+
+STANDBY_S: Final = 0.25
+"""How long an event may stand by. After that it is decided again, and parked if no sender is free."""
 
 
 class PostExecutor(Protocol):
@@ -105,6 +121,8 @@ class PostPool:
         self._idle: deque[None] = deque()
         """One for each thread that waits for a task. A new thread replaces one that is busy past a deadline."""
         self._done: deque[_Ended] = deque()
+        self.post_s = 0.0
+        """How long a post takes, on average; the newest count most. 0 before the first one."""
         self._has_rung = False
         """Whether the loop was told of a result since it last collected."""
 
@@ -138,7 +156,9 @@ class PostPool:
         settlements: list[Settlement] = []
         self._has_rung = False  # before the look: what comes after it rings again
         while self._done:
-            in_flight, came_to, _ = self._done.popleft()
+            in_flight, came_to, took_s = self._done.popleft()
+            if isinstance(in_flight.task, Started):
+                self.post_s += (took_s - self.post_s) / 8
             if self._forget(in_flight):
                 settlements += came_to
         now = self._clock()
@@ -187,6 +207,73 @@ class PostPool:
         if isinstance(task, Started):
             return [self._executor.conclude(task, Ambiguous(code, detail))]
         return self._executor.conclude_scan(task, ScanResult({}, ScanLater(code, detail)))
+
+
+class Standby:
+    """Events of one worker that were admitted and wait for a free sender, in order.
+
+    They are leased, and their slots are charged, as between the gate and a post. If the worker dies, its lease ends,
+    and another worker decides them again. ``size`` is how many may stand by, ``senders`` how many posts the worker
+    makes at once. ``clock`` gives the time, in seconds.
+    """
+
+    def __init__(self, size: int, senders: int, clock: Callable[[], float] = boottime_s) -> None:
+        self._size = size
+        self._senders = senders
+        self._clock = clock
+        self._waiting: deque[tuple[float, Candidate]] = deque()
+        """Each with the instant until which it may stand by."""
+        self._version = ""
+        self._most = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def has_plenty(self) -> bool:
+        """Whether so many stand by that no new events need to be taken."""
+        return 2 * len(self._waiting) > self._size
+
+    @property
+    def room(self) -> int:
+        """How many more events may stand by."""
+        return max(0, self._most - len(self._waiting))
+
+    @property
+    def until(self) -> float:
+        """Until when the first event may stand by."""
+        return self._waiting[0][0]
+
+    def open(self, version: str, post_s: float) -> None:
+        """From now on, events that this version of the limits admits may stand by.
+
+        ``post_s`` is how long a post takes. There may be so many that all of them should start within ``STANDBY_S``.
+        """
+        if not self._waiting:
+            self._version = version
+        rounds = int(STANDBY_S / post_s) - 1 if post_s else self._size
+        self._most = min(self._size, rounds * self._senders) if version == self._version else 0
+
+    def close(self) -> None:
+        """From now on, no event may begin to stand by."""
+        self._most = 0
+
+    def put(self, candidates: Sequence[Candidate]) -> None:
+        """Let events stand by, behind all others."""
+        until = self._clock() + STANDBY_S
+        self._waiting += [(until, each) for each in candidates]
+
+    def next(self, number: int) -> list[Candidate]:
+        """The first events, at most so many. They no longer stand by."""
+        return [self._waiting.popleft()[1] for _ in range(min(number, len(self._waiting)))]
+
+    def is_over(self, version: str) -> bool:
+        """Whether all must be decided again: one has waited too long, or other limits than these admitted them."""
+        return bool(self._waiting) and (self._clock() >= self.until or version != self._version)
+
+    def clear(self) -> list[Leased]:
+        """All events, as events that have asked the gate before. None stands by any longer."""
+        return [taken_again(each.leased) for each in self.next(len(self._waiting))]
 
 
 class FleetLimits(Protocol):

@@ -15,15 +15,16 @@ from redis.exceptions import OutOfMemoryError
 from rq.worker import WorkerStatus
 
 from dispatcher.core.limits import US
+from dispatcher.core.pipeline import Capacity
 from dispatcher.core.ports import Overtaken
-from dispatcher.core.states import Leased, Settlement, Undecodable, boottime_s
+from dispatcher.core.states import Leased, Sent, Settlement, Undecodable, boottime_s
 from dispatcher.errors import ConfigError, GateUnavailable
 from dispatcher.server.connection import ANSWER_TIMEOUT_S, Client, shorten_timeout, translate_outages
 from dispatcher.store.leases import AHEAD, Outbox, Taken
 from dispatcher.store.snapshot import Books
 from dispatcher.worker.child_process import SAME_FROM_PARENT_S, SAME_SIGNAL_S
 from dispatcher.worker.housekeeping import Housekeeping, WorkerLog
-from dispatcher.worker.post_pool import CurrentExecutor, FleetLimits, PostPool
+from dispatcher.worker.post_pool import CurrentExecutor, FleetLimits, PostPool, Standby
 from dispatcher.worker.rq_presence import RqPresence
 
 STOP_GRACE_S: Final = 5.0
@@ -103,6 +104,8 @@ class Worker:
         self._posts_wait = False
         self._took_new = False
         self._has_parked = False
+        self._last: Taken | None = None
+        self._standby = Standby(batch, senders, clock)
         self._rereads = False
         self._unsettled: list[Settlement] = []
         self._lost: GateUnavailable | None = None
@@ -133,16 +136,23 @@ class Worker:
         """
         while not self._is_stopping:
             try:
+                self._unsettled += self._post_pool.collect()
+                if not all(isinstance(each.outcome, Sent) for each in self._unsettled):
+                    self._settle_posts()  # before others start: posting may be paused now
+                self._start_standby()
                 self._settle_posts()
                 self._beat()
                 self._reread_limits()
+                if self._standby.has_plenty:
+                    self._sleep_until(self._standby.until, lanes=False)
+                    continue
                 decided, before = before, None  # if the server goes away meanwhile, a take follows
                 is_deaf = self._has_parked and not self._post_pool.free  # to the ring for what it has parked itself
                 if decided is not None and self._outbox.is_decided and not is_deaf and not burst:
                     self._sleep(decided, burst=burst)
                     continue
                 taken = self._take()
-                self._doorbell.after_take(has_brought=bool(taken.batch or taken.prefiltered or taken.duplicates))
+                self._doorbell.after_take(has_brought=taken.has_brought)
                 if taken.batch:
                     return taken
                 if burst and self._is_done(taken):
@@ -158,20 +168,48 @@ class Worker:
         try:
             for scan in self._limits.dispatcher.scans(taken.batch, taken.now_us) if taken.old else ():
                 self._post_pool.start(scan)
-            batch: Sequence[Leased | Undecodable] = taken.batch
-            could_start = self._post_pool.free
-            while batch:
-                dispatcher, free = self._limits.dispatcher, self._post_pool.free
-                try:
-                    dispatcher.dispatch(batch, taken.now_us, free, taken.silences, begin=self._post_pool.start)
-                except Overtaken as error:
-                    batch = error.undecided
-                    self._limits.follow()
-                else:
-                    self._has_parked = could_start - self._post_pool.free < len(taken.batch)
-                    return
+            if self._posts_wait:
+                self._standby.close()  # these come first
+            else:
+                self._standby.open(self._limits.version, self._post_pool.post_s)
+            before = self._post_pool.free - len(self._standby)
+            self._decide(taken, taken.batch)
+            self._has_parked = before - (self._post_pool.free - len(self._standby)) < len(taken.batch)
         except GateUnavailable as error:
             self._reconnect(error)
+
+    def _decide(self, taken: Taken, batch: Sequence[Leased | Undecodable]) -> None:
+        """Decide events that came with ``taken`` or before, by the limits in force, whichever these are in the end."""
+        while batch:
+            free = 0 if self._standby else self._post_pool.free
+            capacity = Capacity(free, self._post_pool.start, self._standby)
+            try:
+                self._limits.dispatcher.dispatch(batch, taken.now_us, capacity, taken.silences)
+            except Overtaken as error:
+                batch = error.undecided
+                self._follow()
+            else:
+                return
+
+    def _start_standby(self) -> None:
+        """Start the posts of events that stand by, as far as senders are free."""
+        while self._last is not None and self._standby:
+            if self._standby.is_over(self._limits.version):
+                self._standby.close()
+                self._decide(self._last, self._standby.clear())
+                return
+            free = self._post_pool.free
+            if not free:
+                return
+            try:
+                self._limits.dispatcher.start(self._standby.next(free), Capacity(free, self._post_pool.start))
+            except Overtaken as error:
+                self._follow()
+                self._decide(self._last, error.undecided)
+
+    def _follow(self) -> None:
+        self._standby.close()  # for what other limits admit; it is opened with the next batch
+        self._limits.follow()
 
     def sign_off(self) -> None:
         """Finish the posts, give the other events back, leave. If the server is away, the lease ends by itself.
@@ -252,16 +290,17 @@ class Worker:
         """
         free = self._post_pool.free
         only_due = free > 0 and self._posts_wait and self._took_new and not self._outbox.ahead
-        taken = self._outbox.take(0 if only_due else self._batch, free)
+        may_prefetch = self._last is not None and self._last.has_brought and not self._standby
+        taken = self._last = self._outbox.take(0 if only_due else self._batch - len(self._standby), free)
         self._taken_at, self._took_new, self._has_parked = self._clock(), not only_due, False
         self._posts_wait = _is_past(taken.next_us, taken) and not _is_past(taken.next_busy_us, taken)
         try:
-            for _ in range(0 if self._is_stopping or self._posts_wait else AHEAD):
+            for _ in range(AHEAD if may_prefetch and not (self._is_stopping or self._posts_wait) else 0):
                 self._outbox.prefetch(taken, self._batch, self._post_pool.free)
         finally:
             self._tell_ended(taken)
         if taken.version != self._limits.version:
-            self._limits.follow()
+            self._follow()
         if taken.silences.each or self._housekeeping.silences:
             self._housekeeping.tell_silences(taken.silences, taken.now_us)
         return taken
@@ -279,7 +318,7 @@ class Worker:
             self._tell_ended(taken)
 
     def _is_done(self, taken: Taken) -> bool:
-        has_more = taken.prefiltered or self._outbox.ahead
+        has_more = taken.prefiltered or self._outbox.ahead or self._standby
         return not has_more and (taken.suspended or self._books.is_drained())
 
     def _sleep(self, taken: Taken, *, burst: bool) -> None:
@@ -300,6 +339,8 @@ class Worker:
             until.append(self._clock() + _BURST_LOOK_S)  # no bell rings when others settle the last events
         if taken.suspended:
             until.append(self._clock() + 1.0)
+        if self._standby:
+            until.append(self._standby.until)
         while not self._sleep_until(min(until), lanes=not taken.suspended):
             if not could_post or self._is_stopping or self._rereads or self._clock() >= min(until):
                 return
@@ -357,6 +398,7 @@ class Worker:
     def _keep_only_in_hand(self) -> int:
         """Give back all events that are not in hand, also prefetched ones; returns how many."""
         self._tell_arrivals()
+        self._standby.clear()
         return self._outbox.keep_only(self._in_hand())
 
     def _reconnect(self, error: GateUnavailable) -> None:

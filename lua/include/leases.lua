@@ -37,6 +37,13 @@ local leases = module(function(leases)
     pause.step_back(at, by_us)
   end
 
+  -- By how much the clock was stepped back since the last call of `leases.renew`. The next one ends all waits so much sooner: a
+  -- wait that begins now must be so much longer.
+  function leases.unnoticed_us(at)
+    local last = whole_of(plan.hget(at.beat, 'at'))
+    return last and last - at.now > STEPPED_US and last - at.now or 0
+  end
+
   -- Lets the lease of an owner end `lease_us` from now, and notes in the beat that a worker called.
   function leases.renew(at, owner, lease_us)
     local last = whole_of(plan.hget(at.beat, 'at'))
@@ -208,6 +215,32 @@ local leases = module(function(leases)
       end
       header[field] = names[1] and names or nil
     end
+  end
+
+  -- The names of the scopes in which a request of the gate may have slots.
+  function leases.names_of(request, prefix)
+    local names = {}
+    for i = 2, #request do
+      for _, position in ipairs(type(request[i]) == 'number' and { request[i] } or request[i]) do
+        names[#names + 1] = string.sub(KEYS[position], #prefix + 1)
+      end
+    end
+    return names
+  end
+
+  -- Notes that the event has slots in these scopes too. Returns whether that is new.
+  function leases.add_slots(header, names)
+    local known, all, is_new = {}, {}, false
+    for _, name in ipairs(header.slots or header.holds or {}) do
+      known[name], all[#all + 1] = true, name
+    end
+    for _, name in ipairs(names) do
+      if not known[name] then
+        all[#all + 1], is_new = name, true
+      end
+    end
+    header.slots = all
+    return is_new
   end
 
   -- The keys of the scopes that are the event's own by the limits of this call.

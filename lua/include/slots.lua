@@ -559,6 +559,15 @@ local slots = module(function(slots)
     end
   end
 
+  -- Moves a charged slot of `id` to now, but never back. `longest_us` is the longest window of the scope, or more.
+  function slots.move(key, id, now, longest_us)
+    local score = plan.zscore(key, id)
+    if score and score < now then
+      plan.zadd(key, now, id)
+      plan.keep_alive(key, longest_us, 2 * longest_us)
+    end
+  end
+
   -- Lets an event that was not admitted hold a slot until `deadline`.
   function slots.reserve(key, member, deadline, now)
     plan.zadd(key, HELD + deadline, member)

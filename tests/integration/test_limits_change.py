@@ -12,10 +12,10 @@ from dispatcher.core.ports import Admitting, Asking, Gate, Overtaken
 from dispatcher.core.posts import Ambiguous, PostResult, Receipt, Rejected, Retryable
 from dispatcher.core.states import Leased, Undecodable, Waiting
 from dispatcher.store.versions import Version
-from tests.support.deferral import category_line, opens_at, posted, send
+from tests.support.deferral import category_line, keep_beating, opens_at, posted, send
 from tests.support.doubles import START_US, Told
 from tests.support.servers import Database
-from tests.support.stage import BACKOFF_US, UNPACED, Stage, Worker
+from tests.support.stage import BACKOFF_US, LEASE_US, UNPACED, Stage, Worker
 
 HALF_HOUR_US = 1_800 * US
 CHANNEL = f'channels: {{"{UNPACED}": {{pace: none}}}}\n'
@@ -152,6 +152,39 @@ def test_an_event_admitted_by_older_limits_asks_again_and_its_slot_counts_as_use
     ann.deliver(ann.dispatch(error.undecided))
     assert (posted(stage), stage.total("dropped")) == (goes, 4 - len(goes))
     assert stage.slots("category:errors").keys() == stage.slots("global").keys() == set(goes)
+
+
+@pytest.mark.parametrize("dies", [False, True], ids=["overtaken", "its worker dies"])
+@pytest.mark.parametrize(("together", "goes"), [(3, ["a", "b", "c"]), (2, [])], ids=["admitted again", "refused now"])
+def test_slots_in_scopes_that_newer_limits_do_not_name_go_back(
+    stage: Stage, ann: Worker, together: int, goes: list[str], *, dies: bool
+) -> None:
+    ann.follow(stage.put_in_force(limits("3/30m")))
+    send(stage, *"abc")
+    newer = f"{CHANNEL}global: {{limits: [{together}/30m]}}\ndefaults: {{limits: []}}\n"
+    published = change_behind_the_gate(stage, newer)
+    undecided = overtaken(ann, ann.take().batch).undecided
+    assert stage.slots("category:errors").keys() == {"a", "b", "c"}
+    worker = stage.worker("bob") if dies else ann
+    worker.follow(published[0])
+    if dies:
+        keep_beating(stage, LEASE_US // US, "bob")
+        worker.run()
+    else:
+        worker.deliver(worker.dispatch(undecided))
+    assert (posted(stage), stage.slots("category:errors")) == (goes, {})
+
+
+def test_an_admitted_event_that_waits_for_its_instant_again_gives_its_slots_back(stage: Stage, ann: Worker) -> None:
+    """The clock was stepped back to before it."""
+    ann.follow(stage.put_in_force(limits("3/30m")))
+    stage.send("a", category="errors", not_before=stage.clock.now_us / US)
+    published = change_behind_the_gate(stage, limits("2/30m"))
+    undecided = overtaken(ann, ann.take().batch).undecided
+    stage.clock.now_us -= 60 * US
+    ann.follow(published[0])
+    assert ann.dispatch(undecided) == []
+    assert (stage.slots("category:errors"), stage.redis.zcard(stage.keys.scheduled)) == ({}, 1)
 
 
 def test_a_refusal_of_limits_that_were_in_force_is_final_where_nobody_has_to_wait_for_it(

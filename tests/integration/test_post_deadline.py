@@ -12,7 +12,7 @@ import pytest
 from dispatcher.app.building import build_outbox
 from dispatcher.app.servers import keys_of
 from dispatcher.core.limits import US, Reason
-from dispatcher.core.pipeline import Dispatcher
+from dispatcher.core.pipeline import Capacity, Dispatcher
 from dispatcher.core.states import Candidate, Leased, Parked, Started, Waiting
 from dispatcher.producer.blocking import Producer
 from dispatcher.settings.environment import Settings
@@ -41,9 +41,9 @@ class SlowOutbox(WatchedOutbox):
         self.takes_s = 0.0
 
     def start(
-        self, candidates: Sequence[Candidate], free: int, *, is_last: bool = False
+        self, candidates: Sequence[Candidate], free: int, *, is_last: bool = False, stood_by: bool = False
     ) -> list[Started | Waiting | None]:
-        answers = super().start(candidates, free, is_last=is_last)
+        answers = super().start(candidates, free, is_last=is_last, stood_by=stood_by)
         self._clock.now += self.takes_s
         return answers
 
@@ -71,7 +71,7 @@ def core(ann: Worker, slow: SlowOutbox, clock: Seconds) -> Dispatcher:
 def start(stage: Stage, ann: Worker, core: Dispatcher) -> Started:
     """An event on its way as far as its mark."""
     stage.send("e1")
-    (started,) = core.dispatch(ann.take().batch, stage.clock.now_us, 1)
+    (started,) = core.dispatch(ann.take().batch, stage.clock.now_us, Capacity(1))
     return started
 
 
@@ -107,7 +107,7 @@ def test_a_post_that_was_not_made_is_made_once_when_its_timer_ends(
     clock.now += POST_S
     core.settle([core.deliver(started)])
     stage.clock.forward(600)
-    again = core.dispatch(ann.take().batch, stage.clock.now_us, 1)
+    again = core.dispatch(ann.take().batch, stage.clock.now_us, Capacity(1))
     core.settle([core.deliver(each) for each in again])
     assert ann.desk.posts == ["e1"]
     assert stage.books.snapshot().overall()["sent"] == 1
@@ -118,9 +118,8 @@ def test_a_post_begins_before_anything_is_told_of_the_events_beside_it(stage: St
     stage.send("e1", "e2", "e3")
     told_before: list[int] = []
     taken = ann.take()
-    ann.dispatcher.dispatch(
-        taken.batch, taken.now_us, 1, begin=lambda _: told_before.append(len(ann.told.waits) + len(ann.told.losses))
-    )
+    senders = Capacity(1, begin=lambda _: told_before.append(len(ann.told.waits) + len(ann.told.losses)))
+    ann.dispatcher.dispatch(taken.batch, taken.now_us, senders)
     assert told_before == [0]
     assert len(ann.told.waits) == 2
 

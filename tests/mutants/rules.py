@@ -194,8 +194,8 @@ RULES: Final = (
     Rule(
         "versions: what was admitted counts as new",
         "dispatcher/core/transitions.py",
-        "subject._replace(takes=subject.takes + 1)",
-        "subject",
+        "leased._replace(takes=leased.takes + 1)",
+        "leased",
         "tests/integration/test_limits_change.py",
     ),
     # dispatcher/core/reconciliation.py

@@ -185,6 +185,7 @@ class _Parent:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.support.forked", *map(str, descriptors)],
                 env={"PATH": os.environ["PATH"], "PYTHONPATH": str(_REPOSITORY), **FORKS_CHEAPLY},
+                cwd=self.folder,  # not in that of the test that is the first to need it
                 stdin=subprocess.DEVNULL,
                 pass_fds=descriptors,
             )

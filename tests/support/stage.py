@@ -17,9 +17,9 @@ from redis.commands.core import Script
 
 from dispatcher.core.event import Event, job_id_for, new_event_id
 from dispatcher.core.limits import DEFAULT_BOUNDS, US, Limit, Opening, Scope
-from dispatcher.core.pipeline import Dispatcher
+from dispatcher.core.pipeline import Capacity, Dispatcher
 from dispatcher.core.policy import CategoryRule, OnLimit, Policy
-from dispatcher.core.ports import Admitting, Asking
+from dispatcher.core.ports import Admitting, Asking, Standby
 from dispatcher.core.ports import Gate as DecidingGate
 from dispatcher.core.posts import PostResult
 from dispatcher.core.silences import NOTHING_SILENCED, Silences
@@ -153,11 +153,11 @@ class WatchedOutbox:
         self._outbox.expect(openings)
 
     def start(
-        self, candidates: Sequence[Candidate], free: int, *, is_last: bool = False
+        self, candidates: Sequence[Candidate], free: int, *, is_last: bool = False, stood_by: bool = False
     ) -> list[Started | Waiting | None]:
         others_wait = self._stage.waits_for_decision(self._outbox.owner)
         with self._stage.watching_the_bell(also=lambda: others_wait and self._outbox.is_decided):
-            return self._outbox.start(candidates, free, is_last=is_last)
+            return self._outbox.start(candidates, free, is_last=is_last, stood_by=stood_by)
 
     def settle(self, settlements: Sequence[Settlement]) -> Settled:
         turned: list[Turned] = []
@@ -251,12 +251,22 @@ class Worker:
         return [each.id for each in self.take(new, due).batch]
 
     def dispatch(
-        self, batch: Sequence[Leased | Undecodable], free: int = 100, silences: Silences = NOTHING_SILENCED
+        self,
+        batch: Sequence[Leased | Undecodable],
+        free: int = 100,
+        silences: Silences = NOTHING_SILENCED,
+        standby: Standby | None = None,
     ) -> list[Started]:
         """Decide, and start what may go."""
         for scan in self.dispatcher.scans(batch, self.stage.clock.now_us):
             self.settle(self.dispatcher.scan(scan))
-        started = self.dispatcher.dispatch(batch, self.stage.clock.now_us, free, silences=silences)
+        started = self.dispatcher.dispatch(batch, self.stage.clock.now_us, Capacity(free, standby=standby), silences)
+        self.stage.attempts += [(self.stage.clock.now_us, each) for each in started]
+        return started
+
+    def start_standby(self, standing_by: Sequence[Candidate], free: int) -> list[Started]:
+        """Start events that stood by."""
+        started = self.dispatcher.start(standing_by, Capacity(free))
         self.stage.attempts += [(self.stage.clock.now_us, each) for each in started]
         return started
 

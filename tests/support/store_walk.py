@@ -7,6 +7,7 @@ is all that the dispatcher sees. ``felt_us`` is the server's without its steps b
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from dispatcher.core.states import (
     LAST_SCAN,
     MARGIN_US,
     Absent,
+    Candidate,
     Dropped,
     Leased,
     Parked,
@@ -37,6 +39,7 @@ from dispatcher.core.states import (
 from dispatcher.errors import StaleLimits
 from dispatcher.store.dead_letters import DeadLetters, Filter, Replayed
 from dispatcher.store.parked_events import Cancelled, ParkedEvent, ParkedEvents, ParkedFilter
+from dispatcher.worker.post_pool import Standby
 from tests.support.doubles import NOTHING_TO_READ
 from tests.support.invariants import INF, slot_of
 from tests.support.models import HELD
@@ -79,6 +82,9 @@ categories:
   deploys: {{limits: [6/1m], on_limit: defer}}
   audit: {{limits: [], on_limit: dead-letter}}
 """
+SLOWER: Final = 100
+"""Events may stand by for so many times as long as in a worker: for times that a walk lets pass."""
+
 NARROW: Final = f"""
 global: {{limits: [17/1m, 12/30s]}}
 channels: {{default: {{pace: 1/10s}}, "{UNPACED}": {{pace: none}}}}
@@ -137,6 +143,7 @@ class Owner:
     worker: Worker
     hands: list[Leased | Undecodable] = field(default_factory=list)
     flights: list[Post] = field(default_factory=list)
+    standby: Standby = field(default_factory=partial(Standby, 0, SENDERS))
     wakes_us: int = 0
     is_frozen: bool = False
 
@@ -153,9 +160,10 @@ class StoreWalk:
         self.stage = Stage(redis)
         self.stage.prolongs = True
         self.true_us = self.felt_us = self.stage.clock.now_us
-        self.version = self.stage.put_in_force(WIDE)
+        self.files = [_unpaced(text) if seed % 3 == 1 else text for text in (WIDE, NARROW)]
+        self.version = self.stage.put_in_force(self.files[0])
         self.workers: list[Worker] = []
-        self.owners = [Owner(self._hire(f"owner{n}")) for n in range(OWNERS)]
+        self.owners = [self._owner(f"owner{n}") for n in range(OWNERS)]
         self.ghosts: list[Owner] = []
         """Calls under a name that its worker gave up, still on their way."""
         self.dead_letters = DeadLetters(redis, self.stage.keys, self.stage.queue, clock=self.stage.clock)
@@ -217,6 +225,9 @@ class StoreWalk:
     def dispatch(self) -> None:
         self._dispatch(self._one_awake(lambda owner: owner.hands), self.random.choice([0, 1, 2, 9, 9]))
 
+    def start_standby(self) -> None:
+        self._start_standby(self._one_awake(lambda owner: owner.standby), self.random.choice([1, 2, 9]))
+
     def answer(self) -> None:
         owner = self._one_awake(lambda each: each.flights)
         if owner.flights:
@@ -243,7 +254,7 @@ class StoreWalk:
 
     def reload(self) -> None:
         """Other limits are put in force; each worker hears of it when it asks by the older ones, or later."""
-        self.version = self.stage.put_in_force(self.random.choice([WIDE, NARROW]))
+        self.version = self.stage.put_in_force(self.random.choice(self.files))
         for owner in self.owners:
             if self.random.random() < 0.3:
                 owner.worker.follow(self.version)
@@ -289,6 +300,7 @@ class StoreWalk:
             lost.lands_us, lost.counts = None, not is_ours
             ghost.flights = [lost]
         owner.hands = []
+        owner.standby.clear()
         owner.worker.keep_only(*(post.id for post in owner.flights))
         self.ghosts = [*self.ghosts[-3:], ghost]
 
@@ -313,7 +325,7 @@ class StoreWalk:
                 self._start_late(ghost)
             case _:
                 ghost.worker.take(1, 1)
-                ghost.hands = []  # who waits for a take has no decision on its way
+                ghost.hands, ghost.flights = [], []  # who waits for a take has no other call on its way
 
     def _start_late(self, ghost: Owner) -> None:
         """Of a decision that was made in time the second step alone comes late."""
@@ -380,7 +392,7 @@ class StoreWalk:
     def probe(self) -> None:
         """When nothing is left, a new event is admitted exactly when the posts that count leave room for it."""
         owner = self.owners[0]
-        self._put_in_force(WIDE)
+        self._put_in_force(self.files[0])
         newest_us = max((post.marked_us for post in self.posts), default=0)
         if newest_us > self.stage.clock.now_us:  # slots of a clock that was ahead do not move back
             self._pass(newest_us + LONGEST_WINDOW_US - self.stage.clock.now_us, away=True)
@@ -502,6 +514,8 @@ class StoreWalk:
             post = owner.flights.pop(0)
             self._answer(owner.worker, post, self._receipt(post))
         free = max(0, SENDERS - len(owner.flights))
+        self._start_standby(owner, free)
+        free = max(0, SENDERS - len(owner.flights))
         taken = owner.worker.take(5, free)
         self._nothing_waits_too_long()
         owner.hands += taken.batch
@@ -509,19 +523,35 @@ class StoreWalk:
         next_us = taken.next_us if len(owner.flights) < SENDERS else taken.next_busy_us
         waits_us = [] if next_us is None else [next_us - self.stage.clock.now_us]
         waits_us += [post.true_us + LATENCY_US - self.true_us for post in owner.flights[:1]]
+        waits_us += [round(owner.standby.until * SLOWER * US) + 1 - self.true_us for _ in range(bool(owner.standby))]
         owner.wakes_us = self.true_us + (0 if taken.batch or taken.more else max(0, min(waits_us, default=US)))
 
     def _dispatch(self, owner: Owner, free: int) -> None:
-        batch: Sequence[Leased | Undecodable] = owner.hands
+        batch, owner.hands = owner.hands, []
+        owner.standby.open(self.version.name, 0.0)
+        self._start(owner, batch, 0 if owner.standby else free)
+
+    def _start_standby(self, owner: Owner, free: int) -> None:
+        if owner.standby.is_over(self.version.name):
+            owner.standby.close()
+            self._start(owner, owner.standby.clear(), free)
+        elif free:
+            self._start(owner, owner.standby.next(free), free)
+
+    def _start(self, owner: Owner, batch: Sequence[Leased | Undecodable | Candidate], free: int) -> None:
         started: list[Started] | None = None
-        owner.hands = []
         waited = len(owner.worker.told.waits)
         pause = self.stage.redis.hgetall(self.stage.keys.pause)
         turns = {channel: self.stage.posting(channel) for channel in CHANNELS}
         lines = {channel: self.stage.line(channel) for channel in CHANNELS}
         while started is None:
+            standing_by = [each for each in batch if isinstance(each, Candidate)]
+            others = [each for each in batch if not isinstance(each, Candidate)]
             try:
-                started = owner.worker.dispatch(batch, free)
+                if standing_by:
+                    started = owner.worker.start_standby(standing_by, free)
+                else:
+                    started = owner.worker.dispatch(others, free, standby=owner.standby)
             except Overtaken as error:
                 batch = error.undecided
                 owner.worker.follow(self.version)
@@ -630,7 +660,11 @@ class StoreWalk:
         return worker
 
     def _replace(self, at: int) -> None:
-        self.owners[at] = Owner(self._hire(f"owner{len(self.workers)}"))
+        self.owners[at] = self._owner(f"owner{len(self.workers)}")
+
+    def _owner(self, name: str) -> Owner:
+        clock = lambda: self.true_us / US / SLOWER  # noqa: E731 - of one line
+        return Owner(self._hire(name), standby=Standby(5, SENDERS, clock))
 
     def _put_in_force(self, text: str) -> None:
         self.version = self.stage.put_in_force(text)
@@ -659,6 +693,7 @@ STEPS: Final[dict[Step, int]] = {
     StoreWalk.send: 20,
     StoreWalk.take: 24,
     StoreWalk.dispatch: 24,
+    StoreWalk.start_standby: 12,
     StoreWalk.answer: 24,
     StoreWalk.pass_time: 12,
     StoreWalk.send_again: 1,
@@ -675,6 +710,11 @@ STEPS: Final[dict[Step, int]] = {
     StoreWalk.suspend: 1,
 }
 """What may happen, and how often."""
+
+
+def _unpaced(limits: str) -> str:
+    """The limits with no pace, and no window of less than a minute: events may stand by."""
+    return re.sub(r"pace: [^}]+", "pace: none", limits.replace(", 12/30s", ""))
 
 
 def _names(scopes: Sequence[Scope]) -> set[str]:

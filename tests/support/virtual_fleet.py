@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from dispatcher.core.limits import US
-from dispatcher.core.pipeline import Dispatcher
+from dispatcher.core.pipeline import Capacity, Dispatcher
 from dispatcher.core.posts import Message, PostResult
 from dispatcher.core.states import Parked, ScanResult, Search, Settlement
 from tests.support.quiet_stage import QuietStage
@@ -151,7 +151,7 @@ class VirtualFleet:
         now_us = self.stage.clock.now_us
         for scan in dispatcher.scans(batch, now_us):
             self._fly(member, dispatcher.scan(scan))
-        for started in dispatcher.dispatch(batch, now_us, _free(member)):
+        for started in dispatcher.dispatch(batch, now_us, Capacity(_free(member))):
             self._fly(member, [dispatcher.deliver(started)])
 
     def _fly(self, member: _Member, settlements: list[Settlement]) -> None:

@@ -380,7 +380,7 @@ def test_kill_9_of_up_leaves_no_process_and_loses_nothing(up: Up, place: Path, s
     until(lambda: processes_in(place) == {}, "no process", SLACK_TIMEOUT_S + 5)
     books = snapshot_afterwards(place)
     assert books.overall()["enqueued"] == 101
-    assert books.in_flight == 0, "what was in flight was finished"
+    assert books.leased == 0, "what was in flight was finished"
     up()
     await_sent(place, 101)
     marks = [posted.mark for posted in slack.ledger.posted()]

@@ -78,6 +78,15 @@ def test_after_a_step_back_a_cool_down_ends_when_it_was_to(stage: Stage, ann: Wo
     assert ahead(stage, stage.keys.cooldowns, "#a") == 7 * US
 
 
+def test_a_cool_down_that_begins_after_a_step_back_nobody_has_noticed_ends_no_sooner(stage: Stage, ann: Worker) -> None:
+    stage.send("x", channel="#a")
+    (started,) = ann.go()
+    stage.clock.now_us -= BACK_US
+    ann.answer(started, RateLimitedBySlack(7 * US, "ratelimited"))
+    ann.take()
+    assert ahead(stage, stage.keys.cooldowns, "#a") == 7 * US
+
+
 @CALLS
 def test_after_a_step_back_a_pause_is_probed_when_it_was_to_be(stage: Stage, ann: Worker, call: str) -> None:
     stage.send("x", channel="#a")

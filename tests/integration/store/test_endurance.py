@@ -13,6 +13,7 @@ import pytest
 
 from dispatcher.core.event import Event
 from dispatcher.core.limits import US, Lane, Limit, Opening, Reason
+from dispatcher.core.pipeline import Capacity
 from dispatcher.core.policy import CategoryRule, OnLimit
 from dispatcher.core.posts import Ambiguous, RateLimitedBySlack, Receipt, Rejected, Retryable
 from dispatcher.core.states import DeadLettered, Leased, Settlement, Undecodable
@@ -42,7 +43,7 @@ def charge(stage: Stage, slot: str, scope: str) -> None:
 def dispatch_while(worker: Worker, batch: Sequence[Leased | Undecodable], happens: Callable[[], object]) -> None:
     """Decide about the batch; what happens does so between the gate's answer and what follows from it."""
     worker.stage.watch = Between(happens)
-    worker.dispatcher.dispatch(batch, worker.stage.clock.now_us, 100)
+    worker.dispatcher.dispatch(batch, worker.stage.clock.now_us, Capacity(100))
 
 
 def admitted_by_one_who_dies(stage: Stage, id_: str, category: str = "errors") -> None:

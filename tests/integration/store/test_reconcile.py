@@ -8,6 +8,7 @@ from typing import Any, Final
 import pytest
 
 from dispatcher.core.limits import US, Reason
+from dispatcher.core.pipeline import Capacity
 from dispatcher.core.policy import OnAmbiguous, Policy, again_after_us
 from dispatcher.core.posts import Ambiguous, Paused, Receipt, Retryable
 from dispatcher.core.reconciliation import MAX_RESENT
@@ -806,7 +807,7 @@ def test_the_core_decides_nothing_about_what_is_to_be_reconciled(stage: Stage, a
     at(stage, GRACE_US)
     batch = ann.take().batch
     before = stage.header("x")
-    assert ann.dispatcher.dispatch(batch, stage.clock.now_us, 10) == []
+    assert ann.dispatcher.dispatch(batch, stage.clock.now_us, Capacity(10)) == []
     assert stage.header("x") == before
 
 

@@ -1,0 +1,267 @@
+"""Admitted events stand by in the worker until one of its senders is free: when, for how long, and what ends it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from dispatcher.app.limits import publish
+from dispatcher.app.servers import keys_of
+from dispatcher.core.limits import US
+from dispatcher.core.posts import Message, Paused, PostResult, Receipt
+from dispatcher.core.states import Candidate, Leased, Started, Waiting, boottime_s
+from dispatcher.errors import GateUnavailable
+from dispatcher.settings.environment import Settings
+from dispatcher.store.leases import Outbox, Taken
+from dispatcher.store.versions import Unless, Versions
+from dispatcher.worker.post_pool import STANDBY_S
+from tests.support.hand_driven_worker import HandDrivenWorker, send
+from tests.support.processes import until
+from tests.support.servers import Database
+
+EVENTS: Final = tuple(f"e{n}" for n in range(12))
+SENDERS: Final = 4
+LEASED: Final = "{dispatcher}:leased:ann"
+PARKED: Final = "{dispatcher}:parked"
+GLOBAL: Final = "{dispatcher}:scope:global"
+NUMBERS: Final = count()
+LIMITS: Final = """\
+global: {limits: [100/1h]}
+channels: {default: {pace: none}}
+defaults: {limits: []}
+"""
+
+
+class Slack:
+    """Answers one post for each time that it is told to."""
+
+    def __init__(self) -> None:
+        self._answers = threading.Semaphore(0)
+        self.result: Callable[[Message], PostResult] = lambda message: Receipt(message.channel, "1.1")
+
+    def __call__(self, message: Message) -> PostResult:
+        assert self._answers.acquire(timeout=10)
+        return self.result(message)
+
+    def answer(self, number: int) -> None:
+        self._answers.release(number)
+
+
+class Clock:
+    """Seconds that also a test moves."""
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+
+    def __call__(self) -> float:
+        return boottime_s() + self.ahead_s
+
+
+@pytest.fixture
+def slack() -> Slack:
+    return Slack()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def driven(redis: Database, tmp_path: Path, slack: Slack, clock: Clock) -> Iterator[HandDrivenWorker]:
+    built = HandDrivenWorker(redis, len(EVENTS), tmp_path, clock, limits=LIMITS)
+    built.desk.reply = slack
+    yield built
+    slack.answer(100)
+    built.worker.sign_off()
+
+
+@pytest.fixture
+def standing_by(driven: HandDrivenWorker) -> None:
+    """Of twelve admitted events four posts are in flight, and eight stand by."""
+    send(driven, *EVENTS)
+    assert driven.next() == list(EVENTS)
+    until(lambda: len(driven.desk.posts) == SENDERS, "the first posts")
+    assert stand_by(driven) == 8
+
+
+@pytest.fixture
+def asked(driven: HandDrivenWorker, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
+    """What the loop asks for: in which way, how many new events, and how many that are due."""
+    calls: list[tuple[str, int, int]] = []
+
+    def take(new: int, due: int) -> Taken:
+        calls.append(("take", new, due))
+        return Outbox.take(driven.outbox, new, due)
+
+    def prefetch(taken: Taken, new: int, due: int) -> None:
+        calls.append(("prefetch", new, due))
+        Outbox.prefetch(driven.outbox, taken, new, due)
+
+    monkeypatch.setattr(driven.outbox, "take", take)
+    monkeypatch.setattr(driven.outbox, "prefetch", prefetch)
+    return calls
+
+
+def stand_by(driven: HandDrivenWorker) -> int:
+    return len(driven.worker._standby)  # noqa: SLF001 - nothing else tells
+
+
+def go_on(driven: HandDrivenWorker) -> None:
+    """The loop goes on until nothing stands by."""
+    for _ in range(9):
+        send(driven, f"next{next(NUMBERS)}")
+        assert driven.next()
+        if not stand_by(driven):
+            return
+    raise AssertionError(f"{stand_by(driven)} still stand by")
+
+
+def posted(driven: HandDrivenWorker) -> list[str]:
+    """The events in the order of their posts, but for those that only made the loop go on."""
+    return [id_ for id_ in driven.desk.posts if not id_.startswith("next")]
+
+
+def publish_elsewhere(driven: HandDrivenWorker, redis: Database) -> None:
+    """Limits by which all events go to another channel."""
+    keys, _ = keys_of(Settings.isolated())
+    moved = LIMITS.replace("defaults: {", 'defaults: {channel: "#elsewhere", ')
+    publish(Versions(redis, keys), driven.file(moved), "bob", Unless.SAME, lambda *_, **__: None)
+
+
+def members(redis: Database, key: str) -> set[str]:
+    found: Any = redis.zrange(key, 0, -1)
+    return {member.decode() for member in found}
+
+
+@pytest.mark.usefixtures("standing_by")
+def test_events_that_stand_by_are_not_parked_and_start_in_order(driven: HandDrivenWorker, slack: Slack) -> None:
+    assert driven.client.scard(LEASED) == len(EVENTS)
+    slack.answer(100)
+    go_on(driven)
+    until(lambda: len(posted(driven)) == len(EVENTS), "all posts")
+    fours = [set(posted(driven)[at : at + SENDERS]) for at in range(0, len(EVENTS), SENDERS)]
+    assert fours == [{*EVENTS[:4]}, {*EVENTS[4:8]}, {*EVENTS[8:]}]
+    assert not driven.client.exists(PARKED)
+    assert "event.waiting" not in driven.said.getvalue()
+
+
+@pytest.mark.usefixtures("standing_by")
+def test_the_slots_of_an_event_move_to_the_start_of_its_post(driven: HandDrivenWorker, slack: Slack) -> None:
+    """A window is as long at Slack as it is at the limiter."""
+    seconds, micros = driven.client.time()
+    slack.answer(100)
+    go_on(driven)
+    rows: Any = driven.client.zrange(GLOBAL, 0, -1, withscores=True)
+    unmoved = [member for member, score in rows if score < seconds * US + micros]
+    assert len(unmoved) == SENDERS
+
+
+@pytest.mark.usefixtures("standing_by")
+def test_while_more_than_half_a_batch_stands_by_nothing_is_taken(
+    driven: HandDrivenWorker, slack: Slack, asked: list[tuple[str, int, int]]
+) -> None:
+    """And then only as much as may stand by. Nothing is prefetched, since it might find no room."""
+    done = driven.worker._post_pool._done  # noqa: SLF001 - nothing else tells
+
+    def all_posts_end() -> None:
+        driven.bell.meanwhile = lambda: None
+        slack.answer(SENDERS)
+        until(lambda: len(done) == SENDERS, "the end of the posts")
+
+    send(driven, *(f"new{n}" for n in range(40)))
+    driven.bell.meanwhile = all_posts_end
+    assert driven.next() == [f"new{n}" for n in range(8)]
+    assert asked == [("take", 8, 0)]
+
+
+def test_after_a_sleep_nothing_is_prefetched_before_it_is_known_whether_events_stand_by(
+    driven: HandDrivenWorker, asked: list[tuple[str, int, int]]
+) -> None:
+    send(driven, *EVENTS, *(f"new{n}" for n in range(40)))
+    assert driven.next() == list(EVENTS)
+    assert asked == [("take", len(EVENTS), SENDERS)]
+
+
+@pytest.mark.usefixtures("standing_by")
+def test_an_event_that_has_stood_by_for_long_is_parked_for_any_worker(driven: HandDrivenWorker, clock: Clock) -> None:
+    clock.ahead_s += STANDBY_S
+    go_on(driven)
+    assert {*EVENTS[SENDERS:]} <= members(driven.client, PARKED)
+    assert driven.client.zcard(GLOBAL) == len(EVENTS) + 1, "no second slots"
+
+
+@pytest.mark.usefixtures("standing_by")
+def test_new_limits_decide_what_stands_by(driven: HandDrivenWorker, slack: Slack, redis: Database) -> None:
+    publish_elsewhere(driven, redis)
+    slack.answer(100)
+    go_on(driven)
+    go_on(driven)  # what found no free sender was parked
+    until(lambda: len(posted(driven)) == len(EVENTS), "all posts")
+    elsewhere = {message.event_id for message in driven.desk.messages if message.channel == "#elsewhere"}
+    assert {*EVENTS[SENDERS:]} <= elsewhere
+    assert elsewhere.isdisjoint(EVENTS[:SENDERS])
+
+
+@pytest.mark.usefixtures("standing_by")
+def test_no_event_that_stands_by_is_posted_after_a_refusal_that_pauses_posting(
+    driven: HandDrivenWorker, slack: Slack
+) -> None:
+    slack.result = lambda _: Paused("invalid_auth", "the token is not valid")
+    slack.answer(100)
+    go_on(driven)
+    assert len(driven.desk.posts) == SENDERS
+    assert {*EVENTS[SENDERS:]} <= members(driven.client, PARKED)
+
+
+@pytest.mark.usefixtures("standing_by")
+def test_events_that_stand_by_are_given_back_at_a_stop(driven: HandDrivenWorker, slack: Slack) -> None:
+    slack.answer(SENDERS)
+    driven.worker.sign_off()
+    assert len(driven.desk.posts) == SENDERS
+    assert members(driven.client, "{dispatcher}:requeued") == {*EVENTS[SENDERS:]}
+
+
+@pytest.mark.usefixtures("standing_by")
+def test_events_that_stand_by_are_given_back_after_an_outage_of_the_server(
+    driven: HandDrivenWorker, slack: Slack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker does not know which of its calls the server has carried out."""
+
+    def lost(*_: object, **__: object) -> None:
+        monkeypatch.setattr(driven.outbox, "start", start)
+        raise GateUnavailable("the answer was lost")
+
+    start = driven.outbox.start
+    monkeypatch.setattr(driven.outbox, "start", lost)
+    slack.answer(len(EVENTS))
+    taken = driven.take()
+    assert sorted(driven.ids_of(taken)) == sorted(EVENTS[SENDERS:])
+    assert {each.takes for each in taken.batch if isinstance(each, Leased)} == {2}
+
+
+def test_no_event_stands_by_twice_if_other_limits_come_in_force_while_its_batch_is_decided(
+    driven: HandDrivenWorker, slack: Slack, redis: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start_late(
+        candidates: Sequence[Candidate], free: int, *, is_last: bool = False, stood_by: bool = False
+    ) -> list[Started | Waiting | None]:
+        monkeypatch.setattr(driven.outbox, "start", start)
+        publish_elsewhere(driven, redis)
+        return start(candidates, free, is_last=is_last, stood_by=stood_by)
+
+    start = driven.outbox.start
+    monkeypatch.setattr(driven.outbox, "start", start_late)
+    slack.answer(100)
+    send(driven, *EVENTS)
+    driven.next()
+    go_on(driven)
+    go_on(driven)
+    until(lambda: len(posted(driven)) >= len(EVENTS), "all posts")
+    assert sorted(posted(driven)) == sorted(EVENTS)
+    assert {message.channel for message in driven.desk.messages} == {"#elsewhere"}
