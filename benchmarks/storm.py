@@ -24,6 +24,7 @@ ONE: Final = "ours, 1 process"
 TWO: Final = "ours, 2 processes"
 FOUR: Final = "ours, 4 processes"
 STOCK: Final = "ours, 1 process, jobs of a stock producer"
+REFUSED: Final = "ours, 1 process, 1 in 2,000 admitted"
 
 SERVER_US: Final = 12.0
 STOCK_US: Final = 45.0
@@ -52,6 +53,8 @@ def _queues(effort: Effort, server: RedisServer, posted: Slack, folder: Path) ->
         Ours(name, storm, server.url, posted, folder, processes)
         for name, processes in effort.of(((ONE, 1), (TWO, 2), (FOUR, 4)), quick=((ONE, 1), (TWO, 2)))
     ]
+    refused = Storm(effort.of(100_000, quick=2_000), one_in=2_000)
+    queues.append(Ours(REFUSED, refused, server.url, posted, folder))
     queues.append(Ours(STOCK, Storm(effort.of(50_000, quick=1_000)), server.url, posted, folder, is_marked=False))
     queues.append(StockRQ(Storm(effort.of(5_000, quick=200)), server, folder))
     if effort.peers:
@@ -91,7 +94,12 @@ def _goals(drains: dict[str, list[Drain]]) -> list[Goal]:
     ]
     return [
         *ratios,
-        Goal(f"{ONE}: CPU of the server, us", Spread.of(each.server_us for each in drains[ONE]), at_most=SERVER_US),
+        *(
+            Goal(
+                f"{name}: CPU of the server, us", Spread.of(each.server_us for each in drains[name]), at_most=SERVER_US
+            )
+            for name in (ONE, REFUSED)
+        ),
         Goal(f"{STOCK}: us", Spread.of(each.wall_us for each in drains[STOCK]), at_most=STOCK_US),
     ]
 

@@ -10,21 +10,25 @@ from dispatcher.limiter import Limit
 
 WINDOW: Final = "30m"
 WINDOW_US: Final = Limit.parse(f"1/{WINDOW}").window_us
-REFUSED: Final = 100
+USUAL: Final = 100
 """One in so many is admitted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Storm:
-    """``events`` of ``types`` categories, which take turns; each has a limit and a channel of its own."""
+    """``events`` of ``types`` categories, which take turns; each has a limit and a channel of its own.
+
+    One in ``one_in`` is admitted, and at least one of each category.
+    """
 
     events: int
     types: int = 50
+    one_in: int = USUAL
 
     @property
     def each(self) -> int:
         """The limit of each category: so many of it are admitted."""
-        return max(1, self.events // REFUSED // self.types)
+        return max(1, self.events // self.one_in // self.types)
 
     @property
     def admitted(self) -> int:
