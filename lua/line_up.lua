@@ -105,6 +105,7 @@ local function line_up(event)
       released[#released + 1] = string.sub(KEYS[scope], #K.scope_prefix + 1)
     end
   end
+  leases.let_go(at, event.id, header, member and { [KEYS[event.once[1]]] = true } or nil)
   if event.tally and not stood(header) then
     event.tally.key = KEYS[event.tally.key]
     digest.suppress(at, event.tally, 1, event.tally.why, event.tally.samples)

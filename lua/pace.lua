@@ -108,7 +108,8 @@ local function park(event, header, channel, reason)
   lines.free(at, channel.name, event.id)
 end
 
--- Moves the slots of an event that stood by to now. They still count in each window, so there is room for them.
+-- Moves the slots of an event that stood by to now. They still count in each window of its limits, so there is room for them.
+-- A shadow limit may be exceeded, as it is not enforced.
 local function move_slots(header, event)
   for _, scope in ipairs(event.scopes) do
     slots.move(KEYS[scope], slots.member(KEYS[scope], record.slot(header), event.id), at.now, event.stood_by)

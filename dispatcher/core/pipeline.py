@@ -186,9 +186,12 @@ class Dispatcher:
         return started
 
     def start(self, standing_by: Sequence[Candidate], capacity: Capacity) -> list[Started]:
-        """Mark events that stood by as posts that may be made now, or park them. Returns and raises as ``dispatch``."""
+        """Mark events that stood by as posts that may be made now, and park the others.
+
+        Everything that the worker took before must be decided. Returns and raises as ``dispatch``.
+        """
         try:
-            return self._start(standing_by, capacity, stood_by=True)
+            return self._start(standing_by, capacity, is_last=True, stood_by=True)
         except StaleLimits as error:
             raise Overtaken(Batch(admitted=standing_by, has_asked=True).undecided, error.in_force) from error
 

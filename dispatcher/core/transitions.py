@@ -231,15 +231,20 @@ def taken_again(leased: Leased) -> Leased:
 def may_stand_by(candidate: Candidate) -> bool:
     """Whether an admitted event may wait for a sender without being parked.
 
-    Not for a paced channel: the next post there may be another worker's. When the post starts, the slots of the event
+    Not for a paced channel: the next post there may be another worker's. Not in a thread: the message that begins it is
+    known when it was settled, and the next posts start before that. When the post starts, the slots of the event
     must still be in their windows, since they move to that instant. So not with a short window, or one that ends by the
     clock.
     """
-    terms = candidate.terms
-    return terms.pace is None and all(
-        limit.window_us >= HOLDING_US and limit.kind is not Kind.FIXED
-        for scope in all_scopes(terms.scopes)
-        for limit in scope.limits
+    leased, terms = candidate
+    return (
+        terms.pace is None
+        and leased.event.thread is None
+        and all(
+            limit.window_us >= HOLDING_US and limit.kind is not Kind.FIXED
+            for scope in all_scopes(terms.scopes)
+            for limit in scope.limits
+        )
     )
 
 

@@ -434,13 +434,14 @@ class Taken:
     """What one ``take`` brought.
 
     ``next_us`` is the next instant at which there may be an event to take. ``next_busy_us`` is the same for a worker
-    that can post nothing.
+    that can post nothing. ``posts_wait``: whether parked events wait that a free sender could post now.
     """
 
     batch: list[Leased | Undecodable]
     now_us: int
     next_us: int | None
     next_busy_us: int | None
+    posts_wait: bool
     more: bool
     suspended: bool
     duplicates: list[str]
@@ -496,6 +497,7 @@ def read_taken(
         now_us=int(facts["now"]),
         next_us=int(facts["next"]) if facts["next"] else None,
         next_busy_us=int(facts["next_busy"]) if facts["next_busy"] else None,
+        posts_wait=facts["posts_wait"],
         more=facts["more"],
         suspended=facts["suspended"],
         duplicates=facts["duplicates"] or [],

@@ -17,14 +17,12 @@ from dispatcher.core.posts import Ambiguous, PostResult
 from dispatcher.core.states import (
     Candidate,
     HistoryScan,
-    Leased,
     ScanLater,
     ScanResult,
     Settlement,
     Started,
     boottime_s,
 )
-from dispatcher.core.transitions import taken_again
 
 Task: TypeAlias = Started | HistoryScan
 """What a thread does at Slack: make one post, or search a history for several."""
@@ -34,7 +32,10 @@ QUICK_S: Final = 0.01
 """A task that takes less than this is quick."""
 
 STANDBY_S: Final = 0.25
-"""How long an event may stand by. After that it is decided again, and parked if no sender is free."""
+"""How long an event may stand by. After that it is parked, unless a sender is free."""
+
+FROZEN_S: Final = 30.0
+"""After so much more its process stood still, and the event is decided again: its slots may have left a window."""
 
 
 class PostExecutor(Protocol):
@@ -230,9 +231,19 @@ class Standby:
         return len(self._waiting)
 
     @property
+    def ids(self) -> list[str]:
+        """The events that stand by."""
+        return [each.leased.id for _, each in self._waiting]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether events may begin to stand by, if there is room."""
+        return self._most > 0
+
+    @property
     def has_plenty(self) -> bool:
         """Whether so many stand by that no new events need to be taken."""
-        return 2 * len(self._waiting) > self._size
+        return 2 * len(self._waiting) > self._most
 
     @property
     def room(self) -> int:
@@ -252,7 +263,7 @@ class Standby:
         if not self._waiting:
             self._version = version
         rounds = int(STANDBY_S / post_s) - 1 if post_s else self._size
-        self._most = min(self._size, rounds * self._senders) if version == self._version else 0
+        self._most = max(0, min(self._size, rounds * self._senders)) if version == self._version else 0
 
     def close(self) -> None:
         """From now on, no event may begin to stand by."""
@@ -264,16 +275,19 @@ class Standby:
         self._waiting += [(until, each) for each in candidates]
 
     def next(self, number: int) -> list[Candidate]:
-        """The first events, at most so many. They no longer stand by."""
-        return [self._waiting.popleft()[1] for _ in range(min(number, len(self._waiting)))]
+        """The first events, at most so many; or all, if the first has stood by for too long. They stand by no more."""
+        is_over = bool(self._waiting) and self._clock() >= self.until
+        return self.all() if is_over else [self._waiting.popleft()[1] for _ in range(min(number, len(self._waiting)))]
 
-    def is_over(self, version: str) -> bool:
-        """Whether all must be decided again: one has waited too long, or other limits than these admitted them."""
-        return bool(self._waiting) and (self._clock() >= self.until or version != self._version)
+    def all(self) -> list[Candidate]:
+        """All events. They stand by no more."""
+        waiting = [each for _, each in self._waiting]
+        self._waiting.clear()
+        return waiting
 
-    def clear(self) -> list[Leased]:
-        """All events, as events that have asked the gate before. None stands by any longer."""
-        return [taken_again(each.leased) for each in self.next(len(self._waiting))]
+    def must_ask_again(self, version: str) -> bool:
+        """Whether all must be decided again: other limits than these admitted them, or the process stood still."""
+        return bool(self._waiting) and (version != self._version or self._clock() >= self.until + FROZEN_S)
 
 
 class FleetLimits(Protocol):

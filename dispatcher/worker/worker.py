@@ -18,6 +18,7 @@ from dispatcher.core.limits import US
 from dispatcher.core.pipeline import Capacity
 from dispatcher.core.ports import Overtaken
 from dispatcher.core.states import Leased, Sent, Settlement, Undecodable, boottime_s
+from dispatcher.core.transitions import taken_again
 from dispatcher.errors import ConfigError, GateUnavailable
 from dispatcher.server.connection import ANSWER_TIMEOUT_S, Client, shorten_timeout, translate_outages
 from dispatcher.store.leases import AHEAD, Outbox, Taken
@@ -139,6 +140,8 @@ class Worker:
                 self._unsettled += self._post_pool.collect()
                 if not all(isinstance(each.outcome, Sent) for each in self._unsettled):
                     self._settle_posts()  # before others start: posting may be paused now
+                if (parked := self._take_parked()) is not None:
+                    return parked
                 self._start_standby()
                 self._settle_posts()
                 self._beat()
@@ -168,10 +171,7 @@ class Worker:
         try:
             for scan in self._limits.dispatcher.scans(taken.batch, taken.now_us) if taken.old else ():
                 self._post_pool.start(scan)
-            if self._posts_wait:
-                self._standby.close()  # these come first
-            else:
-                self._standby.open(self._limits.version, self._post_pool.post_s)
+            self._standby.open(self._limits.version, self._post_pool.post_s)
             before = self._post_pool.free - len(self._standby)
             self._decide(taken, taken.batch)
             self._has_parked = before - (self._post_pool.free - len(self._standby)) < len(taken.batch)
@@ -181,7 +181,8 @@ class Worker:
     def _decide(self, taken: Taken, batch: Sequence[Leased | Undecodable]) -> None:
         """Decide events that came with ``taken`` or before, by the limits in force, whichever these are in the end."""
         while batch:
-            free = 0 if self._standby else self._post_pool.free
+            has_new = taken.old < len(taken.batch)
+            free = 0 if self._standby and has_new else self._post_pool.free  # what stands by comes before new events
             capacity = Capacity(free, self._post_pool.start, self._standby)
             try:
                 self._limits.dispatcher.dispatch(batch, taken.now_us, capacity, taken.silences)
@@ -191,21 +192,38 @@ class Worker:
             else:
                 return
 
+    def _take_parked(self) -> Taken | None:
+        """While events stand by, the free senders are for parked ones first: these wait longer. None without any."""
+        free = self._post_pool.free
+        if not (free and self._posts_wait and self._standby) or self._outbox.ahead:
+            return None
+        taken = self._take(only_due=True)
+        return taken if taken.batch else None
+
     def _start_standby(self) -> None:
-        """Start the posts of events that stand by, as far as senders are free."""
+        """Start the posts of events that stand by, as far as senders are free. What may stand by no more is parked."""
         while self._last is not None and self._standby:
-            if self._standby.is_over(self._limits.version):
+            if self._standby.must_ask_again(self._limits.version):
                 self._standby.close()
-                self._decide(self._last, self._standby.clear())
+                self._decide(self._last, [taken_again(each.leased) for each in self._standby.all()])
                 return
             free = self._post_pool.free
-            if not free:
+            candidates = self._standby.next(free)
+            if not candidates:
                 return
             try:
-                self._limits.dispatcher.start(self._standby.next(free), Capacity(free, self._post_pool.start))
+                self._limits.dispatcher.start(candidates, Capacity(free, self._post_pool.start))
             except Overtaken as error:
                 self._follow()
                 self._decide(self._last, error.undecided)
+
+    def _park_standby(self) -> None:
+        """For any worker to post."""
+        if self._standby:
+            try:
+                self._limits.dispatcher.start(self._standby.all(), Capacity(0))
+            except Overtaken:
+                return  # they are given back
 
     def _follow(self) -> None:
         self._standby.close()  # for what other limits admit; it is opened with the next batch
@@ -282,18 +300,19 @@ class Worker:
             self._rereads = False
             self._limits.reread()
 
-    def _take(self) -> Taken:
+    def _take(self, *, only_due: bool = False) -> Taken:
         """Take a batch, and let the server take the next ones while this one is decided.
 
-        While admitted events wait for a sender, nothing is prefetched, and every other batch holds no new events. So
-        posts start first, and are on their way while the server looks at new events.
+        While parked events wait for a sender, nothing is prefetched, and every other batch holds no new events. So
+        posts start first, and are on their way while the server looks at new events. ``only_due``: nor does this one.
         """
         free = self._post_pool.free
-        only_due = free > 0 and self._posts_wait and self._took_new and not self._outbox.ahead
+        only_due |= free > 0 and self._posts_wait and self._took_new and not self._outbox.ahead
         may_prefetch = self._last is not None and self._last.has_brought and not self._standby
-        taken = self._last = self._outbox.take(0 if only_due else self._batch - len(self._standby), free)
+        new = min(self._batch, self._standby.room + free) if self._standby.is_open else self._batch
+        taken = self._last = self._outbox.take(0 if only_due else new, free)
         self._taken_at, self._took_new, self._has_parked = self._clock(), not only_due, False
-        self._posts_wait = _is_past(taken.next_us, taken) and not _is_past(taken.next_busy_us, taken)
+        self._posts_wait = taken.posts_wait
         try:
             for _ in range(AHEAD if may_prefetch and not (self._is_stopping or self._posts_wait) else 0):
                 self._outbox.prefetch(taken, self._batch, self._post_pool.free)
@@ -327,7 +346,8 @@ class Worker:
         Posts that end meanwhile are settled, and the lease is prolonged. If either lets another event go, its script
         rings.
         """
-        if taken.prefiltered or self._outbox.ahead or (taken.more and not taken.suspended):
+        can_start = self._standby and self._post_pool.free
+        if taken.prefiltered or self._outbox.ahead or can_start or (taken.more and not taken.suspended):
             return
         self._presence.state = WorkerStatus.SUSPENDED if taken.suspended else WorkerStatus.IDLE
         could_post = self._post_pool.free > 0
@@ -371,6 +391,8 @@ class Worker:
         """
         end = (self._asked_at or self._clock()) + self._post_deadline_s + STOP_GRACE_S - _STOP_MARGIN_S
         returned = 0
+        if not self._may_give_back:
+            self._standby.all()  # they stay leased
         while True:
             left = end - self._clock()
             if self._lost is not None:
@@ -378,6 +400,7 @@ class Worker:
             try:
                 if self._lost is None or self._in_hand() or left > ANSWER_TIMEOUT_S:
                     if self._may_give_back:
+                        self._park_standby()
                         returned += self._keep_only_in_hand()
                     self._settle_posts()
                     self._lost = None
@@ -393,12 +416,11 @@ class Worker:
             self._doorbell.sleep(min(left, pause_s), server=False)
 
     def _in_hand(self) -> list[str]:
-        return [*self._post_pool.ids, *(each.subject.id for each in self._unsettled)]
+        return [*self._post_pool.ids, *(each.subject.id for each in self._unsettled), *self._standby.ids]
 
     def _keep_only_in_hand(self) -> int:
         """Give back all events that are not in hand, also prefetched ones; returns how many."""
         self._tell_arrivals()
-        self._standby.clear()
         return self._outbox.keep_only(self._in_hand())
 
     def _reconnect(self, error: GateUnavailable) -> None:
@@ -420,10 +442,6 @@ class Worker:
             away_s = round(self._clock() - lost_at, 3)
             self._log.say("redis.found", away_s=away_s, given_back=returned)
             return
-
-
-def _is_past(instant_us: int | None, taken: Taken) -> bool:
-    return instant_us is not None and instant_us <= taken.now_us
 
 
 class Doorbell:

@@ -338,14 +338,15 @@ local due = module(function(due)
     end
   end
 
-  -- The next instant at which there may be something to take, or math.huge; and the same for a worker that can post nothing.
+  -- The next instant at which there may be something to take, or math.huge; the same for a worker that can post nothing; and
+  -- whether an event waits that a free sender could post now.
   function due.come_again(at, grace, is_suspended)
     local function first_score(key)
       local _, score = plan.zfirst(key)
       return score or math.huge
     end
     local next_at = math.max(first_score(at.leases), grace)
-    local busy_at = next_at
+    local busy_at, post_at = next_at, math.huge
     if not is_suspended then
       busy_at = math.min(next_at, first_score(at.parked), first_score(at.scheduled), first_score(at.endings))
       next_at = busy_at
@@ -358,9 +359,10 @@ local due = module(function(due)
       local waits_until = math.min(line_at or math.huge, behind or math.huge, first_score(at.timers))
       if not at.is_stopped and waits_until < math.huge then
         local _, probe = pause.until_of(at)
-        next_at = math.min(next_at, math.max(waits_until, probe or 0))
+        post_at = math.max(waits_until, probe or 0)
+        next_at = math.min(next_at, post_at)
       end
     end
-    return next_at, busy_at
+    return next_at, busy_at, post_at <= at.now
   end
 end)

@@ -36,6 +36,7 @@ from dispatcher.core.states import (
     Started,
     Undecodable,
 )
+from dispatcher.core.transitions import taken_again
 from dispatcher.errors import StaleLimits
 from dispatcher.store.dead_letters import DeadLetters, Filter, Replayed
 from dispatcher.store.parked_events import Cancelled, ParkedEvent, ParkedEvents, ParkedFilter
@@ -82,9 +83,6 @@ categories:
   deploys: {{limits: [6/1m], on_limit: defer}}
   audit: {{limits: [], on_limit: dead-letter}}
 """
-SLOWER: Final = 100
-"""Events may stand by for so many times as long as in a worker: for times that a walk lets pass."""
-
 NARROW: Final = f"""
 global: {{limits: [17/1m, 12/30s]}}
 channels: {{default: {{pace: 1/10s}}, "{UNPACED}": {{pace: none}}}}
@@ -300,7 +298,7 @@ class StoreWalk:
             lost.lands_us, lost.counts = None, not is_ours
             ghost.flights = [lost]
         owner.hands = []
-        owner.standby.clear()
+        owner.standby.all()
         owner.worker.keep_only(*(post.id for post in owner.flights))
         self.ghosts = [*self.ghosts[-3:], ghost]
 
@@ -523,7 +521,7 @@ class StoreWalk:
         next_us = taken.next_us if len(owner.flights) < SENDERS else taken.next_busy_us
         waits_us = [] if next_us is None else [next_us - self.stage.clock.now_us]
         waits_us += [post.true_us + LATENCY_US - self.true_us for post in owner.flights[:1]]
-        waits_us += [round(owner.standby.until * SLOWER * US) + 1 - self.true_us for _ in range(bool(owner.standby))]
+        waits_us += [round(owner.standby.until * US) + 1 - self.true_us for _ in range(bool(owner.standby))]
         owner.wakes_us = self.true_us + (0 if taken.batch or taken.more else max(0, min(waits_us, default=US)))
 
     def _dispatch(self, owner: Owner, free: int) -> None:
@@ -532,9 +530,9 @@ class StoreWalk:
         self._start(owner, batch, 0 if owner.standby else free)
 
     def _start_standby(self, owner: Owner, free: int) -> None:
-        if owner.standby.is_over(self.version.name):
+        if owner.standby.must_ask_again(self.version.name):
             owner.standby.close()
-            self._start(owner, owner.standby.clear(), free)
+            self._start(owner, [taken_again(each.leased) for each in owner.standby.all()], free)
         elif free:
             self._start(owner, owner.standby.next(free), free)
 
@@ -663,7 +661,7 @@ class StoreWalk:
         self.owners[at] = self._owner(f"owner{len(self.workers)}")
 
     def _owner(self, name: str) -> Owner:
-        clock = lambda: self.true_us / US / SLOWER  # noqa: E731 - of one line
+        clock = lambda: self.true_us / US  # noqa: E731 - of one line
         return Owner(self._hire(name), standby=Standby(5, SENDERS, clock))
 
     def _put_in_force(self, text: str) -> None:

@@ -27,6 +27,7 @@ from tests.support.servers import Database
 EVENTS: Final = tuple(f"e{n}" for n in range(12))
 SENDERS: Final = 4
 LEASED: Final = "{dispatcher}:leased:ann"
+WAKE: Final = "{dispatcher}:wake"
 PARKED: Final = "{dispatcher}:parked"
 GLOBAL: Final = "{dispatcher}:scope:global"
 NUMBERS: Final = count()
@@ -123,6 +124,12 @@ def go_on(driven: HandDrivenWorker, posts: int = 0) -> None:
     until(is_done, f"{posts} posts")
 
 
+def all_posts_end(driven: HandDrivenWorker, slack: Slack) -> None:
+    """All posts in flight end; the loop has not looked yet."""
+    slack.answer(SENDERS)
+    until(lambda: len(driven.worker._post_pool._done) == SENDERS, "the end of the posts")  # noqa: SLF001 - as above
+
+
 def posted(driven: HandDrivenWorker) -> list[str]:
     """The events in the order of their posts, but for those that only made the loop go on."""
     return [id_ for id_ in driven.desk.posts if not id_.startswith("next")]
@@ -167,15 +174,13 @@ def test_while_more_than_half_a_batch_stands_by_nothing_is_taken(
     driven: HandDrivenWorker, slack: Slack, asked: list[tuple[str, int, int]]
 ) -> None:
     """And then only as much as may stand by. Nothing is prefetched, since it might find no room."""
-    done = driven.worker._post_pool._done  # noqa: SLF001 - nothing else tells
 
-    def all_posts_end() -> None:
+    def meanwhile() -> None:
         driven.bell.meanwhile = lambda: None
-        slack.answer(SENDERS)
-        until(lambda: len(done) == SENDERS, "the end of the posts")
+        all_posts_end(driven, slack)
 
     send(driven, *(f"new{n}" for n in range(40)))
-    driven.bell.meanwhile = all_posts_end
+    driven.bell.meanwhile = meanwhile
     assert driven.next() == [f"new{n}" for n in range(8)]
     assert asked == [("take", 8, 0)]
 
@@ -191,8 +196,9 @@ def test_after_a_sleep_nothing_is_prefetched_before_it_is_known_whether_events_s
 @pytest.mark.usefixtures("standing_by")
 def test_an_event_that_has_stood_by_for_long_is_parked_for_any_worker(driven: HandDrivenWorker, clock: Clock) -> None:
     clock.ahead_s += STANDBY_S
-    go_on(driven)
-    assert {*EVENTS[SENDERS:]} <= members(driven.client, PARKED)
+    send(driven, "next")
+    assert driven.next() == ["next"]
+    assert members(driven.client, PARKED) == {*EVENTS[SENDERS:]}
     assert driven.client.zcard(GLOBAL) == len(EVENTS) + 1, "no second slots"
 
 
@@ -218,29 +224,69 @@ def test_no_event_that_stands_by_is_posted_after_a_refusal_that_pauses_posting(
 
 
 @pytest.mark.usefixtures("standing_by")
-def test_events_that_stand_by_are_given_back_at_a_stop(driven: HandDrivenWorker, slack: Slack) -> None:
+def test_events_that_stand_by_are_parked_at_a_stop(driven: HandDrivenWorker, slack: Slack) -> None:
+    """Given back, they would ask the gate again, by limits or silences that may be others then."""
     slack.answer(SENDERS)
     driven.worker.sign_off()
     assert len(driven.desk.posts) == SENDERS
-    assert members(driven.client, "{dispatcher}:requeued") == {*EVENTS[SENDERS:]}
+    assert members(driven.client, PARKED) == {*EVENTS[SENDERS:]}
 
 
 @pytest.mark.usefixtures("standing_by")
-def test_events_that_stand_by_are_given_back_after_an_outage_of_the_server(
+def test_after_an_outage_of_the_server_events_still_stand_by_but_for_those_that_it_may_have_started(
     driven: HandDrivenWorker, slack: Slack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The worker does not know which of its calls the server has carried out."""
-
     def lost(*_: object, **__: object) -> None:
         monkeypatch.setattr(driven.outbox, "start", start)
         raise GateUnavailable("the answer was lost")
 
     start = driven.outbox.start
     monkeypatch.setattr(driven.outbox, "start", lost)
-    slack.answer(len(EVENTS))
+    all_posts_end(driven, slack)
     taken = driven.take()
-    assert sorted(driven.ids_of(taken)) == sorted(EVENTS[SENDERS:])
+    assert driven.ids_of(taken) == [*EVENTS[4:8]]
     assert {each.takes for each in taken.batch if isinstance(each, Leased)} == {2}
+    driven.worker.dispatch(taken)
+    slack.answer(100)
+    go_on(driven, len(EVENTS))
+    assert sorted(posted(driven)) == sorted(EVENTS)
+
+
+@pytest.mark.usefixtures("standing_by")
+def test_no_sender_is_left_idle_while_events_stand_by(
+    driven: HandDrivenWorker, slack: Slack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The posts end just after the loop has looked for free senders, and there is nothing to take."""
+    settle = driven.worker._settle_posts  # noqa: SLF001 - between two steps of the loop
+    stood_by: list[int] = []
+
+    def late() -> None:
+        monkeypatch.setattr(driven.worker, "_settle_posts", settle)
+        all_posts_end(driven, slack)
+        settle()
+
+    all_posts_end(driven, slack)  # four events stand by
+    monkeypatch.setattr(driven.worker, "_settle_posts", late)
+
+    def as_it_falls_asleep() -> None:
+        stood_by.append(stand_by(driven))
+        send(driven, "next")
+
+    driven.bell.meanwhile = as_it_falls_asleep
+    assert driven.next() == ["next"]
+    assert stood_by == [0]
+
+
+@pytest.mark.usefixtures("standing_by")
+def test_parked_events_that_are_due_go_before_those_that_stand_by(
+    driven: HandDrivenWorker, slack: Slack, clock: Clock
+) -> None:
+    clock.ahead_s += STANDBY_S
+    send(driven, "next")
+    assert driven.next() == ["next"]  # the others were parked, and it stands by
+    all_posts_end(driven, slack)
+    assert driven.next() == [*EVENTS[4:8]]
+    assert stand_by(driven) == 1
 
 
 def test_no_event_stands_by_twice_if_other_limits_come_in_force_while_its_batch_is_decided(

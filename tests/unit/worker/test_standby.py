@@ -11,10 +11,10 @@ from dispatcher.core.transitions import may_stand_by
 from dispatcher.worker.post_pool import STANDBY_S, Standby
 
 
-def candidate(*limits: str, pace: str | None = None) -> Candidate:
+def candidate(*limits: str, pace: str | None = None, thread: str | None = None) -> Candidate:
     scopes = tuple(Scope(f"scope{n}", each) for n, each in enumerate(limits))
     terms = Terms("#a", Limit.parse(pace) if pace else None, scopes, deadline_us=0, configured=True)
-    return Candidate(Leased("e1", Event("news", "x"), seq=1, seen_us=0), terms)
+    return Candidate(Leased("e1", Event("news", "x", thread=thread), seq=1, seen_us=0), terms)
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,7 @@ def candidate(*limits: str, pace: str | None = None) -> Candidate:
         pytest.param(candidate("10/1m", "10/59s"), False, id="a short window: the slot might leave it"),
         pytest.param(candidate("10/1h fixed"), False, id="a window that ends by the clock"),
         pytest.param(candidate(pace="1/1s"), False, id="a paced channel"),
+        pytest.param(candidate(thread="deploy 7"), False, id="a thread"),
     ],
 )
 def test_which_events_may_stand_by(event: Candidate, *, may: bool) -> None:
