@@ -533,8 +533,8 @@ class StoreWalk:
         if owner.standby.must_ask_again(self.version.name):
             owner.standby.close()
             self._start(owner, [taken_again(each.leased) for each in owner.standby.all()], free)
-        elif free:
-            self._start(owner, owner.standby.next(free), free)
+        elif batch := owner.standby.next(free):
+            self._start(owner, batch, free)
 
     def _start(self, owner: Owner, batch: Sequence[Leased | Undecodable | Candidate], free: int) -> None:
         started: list[Started] | None = None
