@@ -14,7 +14,8 @@
 --             "scopes": [KEYS position of each scope's slots, ...], "guarantee": that of its category's guarantee | absent,
 --             "priority": "high" | "normal" | "low",
 --             "holds": [those of "scopes" in which the event holds its slot while it waits, ...],
---             "stood_by": its longest window in us, if time has passed since the gate admitted it: its slots move to now | absent,
+--             "stood_by": [its shortest, its longest window in us, those of "scopes" in which it must have a slot], if time has passed
+--             since the gate admitted it: its slots move to now, and if one has left a window, it is parked and asks the gate again | absent,
 --             "of": the category that a digest message tells of; the message waits with it | absent,
 --             "thread": name of its thread | absent, "shadow": [limit that would have refused it, ...] | absent}, ...],
 --           "threads": {"names", "roots": KEYS positions, "keep_us"} (include/threads.lua) | absent}
@@ -51,6 +52,19 @@ local function is_paused_by_hand(what)
   return is_paused and plan.hget(at.paused, what) ~= nil
 end
 
+-- Whether a slot of an event that stood by has left a window, where others may have taken the room: the clock was stepped
+-- forward, or the worker stood still.
+local function has_left(event, header)
+  local shortest_us, _, needed = unpack(event.stood_by)
+  for _, scope in ipairs(needed) do
+    local charged = plan.zscore(KEYS[scope], slots.member(KEYS[scope], record.slot(header), event.id))
+    if not charged or charged + shortest_us <= at.now then
+      return true
+    end
+  end
+  return false
+end
+
 -- Why and until when the event must wait; nothing if it may go. `math.huge`: until the post in flight is answered.
 local function obstacle(event, header, channel)
   if is_paused_by_hand(event.of or event.category) or is_paused_by_hand('*') then
@@ -82,6 +96,9 @@ local function obstacle(event, header, channel)
   if instant > at.now then
     return 'pace', instant
   end
+  if event.stood_by and has_left(event, header) then
+    return 'pace', at.now
+  end
   if free < 1 or (channel.max and deferred.earlier_undecided(at, header.seq)) then
     return 'pace', at.now
   end
@@ -112,7 +129,7 @@ end
 -- A shadow limit may be exceeded, as it is not enforced.
 local function move_slots(header, event)
   for _, scope in ipairs(event.scopes) do
-    slots.move(KEYS[scope], slots.member(KEYS[scope], record.slot(header), event.id), at.now, event.stood_by)
+    slots.move(KEYS[scope], slots.member(KEYS[scope], record.slot(header), event.id), at.now, event.stood_by[2])
   end
 end
 

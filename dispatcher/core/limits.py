@@ -48,7 +48,6 @@ __all__ = [
     "is_repeat",
     "is_utf8",
     "longest_of",
-    "longest_us",
     "parse_duration",
     "shown",
     "slot_id",
@@ -229,11 +228,6 @@ def all_scopes(demands: tuple[Demand, ...]) -> tuple[Scope, ...]:
     else:
         return demands  # type: ignore[return-value]  # they are scopes all
     return tuple(scope for each in demands for scope in (each.scopes if isinstance(each, FirstOf) else (each,)))
-
-
-def longest_us(demands: tuple[Demand, ...]) -> int:
-    """The longest window of all scopes in which the request may own a slot; 0 without any."""
-    return max((limit.window_us for scope in all_scopes(demands) for limit in scope.limits), default=0)
 
 
 @dataclass(frozen=True, slots=True)

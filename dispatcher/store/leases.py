@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from dispatcher.core.limits import DEFAULT_BOUNDS, US, Bounds, Opening, Reason, longest_us
+from dispatcher.core.limits import DEFAULT_BOUNDS, US, Bounds, Opening, Reason
 from dispatcher.core.policy import limit_reason
 from dispatcher.core.ports import Unreported
 from dispatcher.core.silences import NOTHING_SILENCED, Silences, read_silences
@@ -44,7 +44,7 @@ from dispatcher.server.keys import Keys
 from dispatcher.server.scripts import script_keys
 from dispatcher.store.admission import Prefilter, PrefilterCall
 from dispatcher.store.rq_keys import QueueKeys
-from dispatcher.store.script_rows import Table, deferral_row, read, read_new, recovery_row, settlement_row
+from dispatcher.store.script_rows import Table, deferral_row, read, read_new, recovery_row, settlement_row, stood_by_row
 from dispatcher.store.stock_jobs import StockJobs
 
 T = TypeVar("T")
@@ -217,7 +217,7 @@ class Outbox:
                 "attempt": each.leased.attempt + 1,
                 "deadline": str(each.terms.deadline_us),
                 **({"shadow": each.leased.shadowed} if each.leased.shadowed else {}),
-                **({"stood_by": longest_us(each.terms.scopes)} if stood_by else {}),
+                **({"stood_by": stood_by_row(each.terms, table)} if stood_by else {}),
             }
             for each in candidates
         ]

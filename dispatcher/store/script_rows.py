@@ -226,6 +226,13 @@ def deferral_row(deferral: Deferral, table: Table, shown_chars: int) -> dict[str
     return row
 
 
+def stood_by_row(terms: Terms, table: Table) -> list[Any]:
+    """What pace.lua is told of the slots of an event that stood by. It has one in each scope that is no alternative."""
+    windows = [limit.window_us for scope in all_scopes(terms.scopes) for limit in scope.limits]
+    needed = [table.scope(each) for each in terms.scopes if isinstance(each, Scope)]
+    return [min(windows, default=0), max(windows, default=0), needed]
+
+
 def _silenced(silenced: Silenced | None, leased: Leased, terms: Terms) -> dict[str, Any]:
     """What the silences that match the event count, as include/silences.lua has it."""
     if silenced is None:

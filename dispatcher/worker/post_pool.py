@@ -34,9 +34,6 @@ QUICK_S: Final = 0.01
 STANDBY_S: Final = 0.25
 """How long an event may stand by. After that it is parked, unless a sender is free."""
 
-FROZEN_S: Final = 30.0
-"""After so much more its process stood still, and the event is decided again: its slots may have left a window."""
-
 
 class PostExecutor(Protocol):
     """Runs tasks and returns what follows for their events. It does not use the store."""
@@ -286,8 +283,8 @@ class Standby:
         return waiting
 
     def must_ask_again(self, version: str) -> bool:
-        """Whether all must be decided again: other limits than these admitted them, or the process stood still."""
-        return bool(self._waiting) and (version != self._version or self._clock() >= self.until + FROZEN_S)
+        """Whether all must be decided again: other limits than these admitted them."""
+        return bool(self._waiting) and version != self._version
 
 
 class FleetLimits(Protocol):

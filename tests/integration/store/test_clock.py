@@ -10,6 +10,7 @@ import pytest
 from dispatcher.core.limits import US
 from dispatcher.core.posts import Ambiguous, Paused, RateLimitedBySlack, Receipt, Retryable
 from dispatcher.core.states import GRACE_US, LAST_SCAN, MARGIN_US, Absent, ScanResult, Search
+from dispatcher.worker.post_pool import Standby
 from tests.support.doubles import START_US
 from tests.support.extent import slow_unless
 from tests.support.servers import Database
@@ -85,6 +86,22 @@ def test_a_cool_down_that_begins_after_a_step_back_nobody_has_noticed_ends_no_so
     ann.answer(started, RateLimitedBySlack(7 * US, "ratelimited"))
     ann.take()
     assert ahead(stage, stage.keys.cooldowns, "#a") == 7 * US
+
+
+def test_after_a_step_forward_an_event_that_stood_by_takes_no_room_of_others(stage: Stage, ann: Worker) -> None:
+    """Its slot has left the window, and the gate has given the room to others."""
+    stage.policy = policy_of("", "2/30m")
+    standby = Standby(size=2, senders=1)
+    standby.open("", 0.0)
+    stage.send("e1", channel=UNPACED)
+    stage.send("e2", channel=UNPACED)
+    assert ann.dispatch(ann.take().batch, free=0, standby=standby) == []
+    stage.clock.now_us += 1_801 * US
+    stage.send("f1", channel=UNPACED)
+    stage.send("f2", channel=UNPACED)
+    assert len(stage.worker("bob").go()) == 2
+    assert ann.start_standby(standby.all(), free=2) == []
+    assert stage.snapshot().parked == 2
 
 
 @CALLS

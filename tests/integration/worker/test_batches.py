@@ -16,7 +16,6 @@ from dispatcher.core.limits import US
 from dispatcher.core.posts import Message, PostResult, Receipt
 from dispatcher.core.states import boottime_s
 from dispatcher.producer.blocking import Producer
-from dispatcher.store.leases import Outbox, Taken
 from dispatcher.worker.post_pool import QUICK_S
 from dispatcher.worker.worker import TOGETHER_S
 from tests.support.hand_driven_worker import HandDrivenWorker, send
@@ -158,24 +157,6 @@ def test_after_a_slow_post_the_loop_does_not_wait_for_the_others(
 def test_a_job_is_taken_at_once_while_others_in_flight_are_waited_for(driven: HandDrivenWorker, slack: Slack) -> None:
     happens = (lambda: answer(driven, slack, "quick"), lambda: send(driven, "next"))
     assert unsettled_while_it_sleeps(driven, happens) == [{"quick", "slow"}, {"quick", "slow"}]
-
-
-@pytest.fixture
-def asked(driven: HandDrivenWorker, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
-    """What the loop asks for: in which way, how many new events, and how many that are due."""
-    calls: list[tuple[str, int, int]] = []
-
-    def take(new: int, due: int) -> Taken:
-        calls.append(("take", new, due))
-        return Outbox.take(driven.outbox, new, due)
-
-    def prefetch(taken: Taken, new: int, due: int) -> None:
-        calls.append(("prefetch", new, due))
-        Outbox.prefetch(driven.outbox, taken, new, due)
-
-    monkeypatch.setattr(driven.outbox, "take", take)
-    monkeypatch.setattr(driven.outbox, "prefetch", prefetch)
-    return calls
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ from dispatcher.core.posts import Message, Paused, PostResult, Receipt
 from dispatcher.core.states import Candidate, Leased, Started, Waiting, boottime_s
 from dispatcher.errors import GateUnavailable
 from dispatcher.settings.environment import Settings
-from dispatcher.store.leases import Outbox, Taken
 from dispatcher.store.versions import Unless, Versions
 from dispatcher.worker.post_pool import STANDBY_S
 from tests.support.hand_driven_worker import HandDrivenWorker, send
@@ -89,24 +88,6 @@ def standing_by(driven: HandDrivenWorker) -> None:
     assert driven.next() == list(EVENTS)
     until(lambda: len(driven.desk.posts) == SENDERS, "the first posts")
     assert stand_by(driven) == 8
-
-
-@pytest.fixture
-def asked(driven: HandDrivenWorker, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
-    """What the loop asks for: in which way, how many new events, and how many that are due."""
-    calls: list[tuple[str, int, int]] = []
-
-    def take(new: int, due: int) -> Taken:
-        calls.append(("take", new, due))
-        return Outbox.take(driven.outbox, new, due)
-
-    def prefetch(taken: Taken, new: int, due: int) -> None:
-        calls.append(("prefetch", new, due))
-        Outbox.prefetch(driven.outbox, taken, new, due)
-
-    monkeypatch.setattr(driven.outbox, "take", take)
-    monkeypatch.setattr(driven.outbox, "prefetch", prefetch)
-    return calls
 
 
 def stand_by(driven: HandDrivenWorker) -> int:
