@@ -192,7 +192,7 @@ def _admitting(admit: Method, note: Note) -> Method:
         ended = [
             (place, each.candidate.leased.id)
             for place, (each, verdict) in rows
-            if each.drops and not isinstance(verdict, Admitted)
+            if place in answer.lost or (each.drops and not isinstance(verdict, Admitted))
         ]
         done = [id_ for place, id_ in ended if place not in answer.lost]
         note("settled", all=(id_ for _, id_ in ended), done=done)
