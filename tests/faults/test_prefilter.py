@@ -149,7 +149,7 @@ def apply(storm: Storm) -> None:
 
 @pytest.mark.parametrize("by", ["hangup", pytest.param("apply", marks=pytest.mark.slow)])
 def test_limits_that_are_raised_in_the_midst_of_a_storm_are_used_up(storm: Storm, by: str) -> None:
-    worker = storm.start(KillPoint("ask for more", "before", 6, signal.SIGSTOP))
+    worker = storm.start(KillPoint("ask for more", "before", 4, signal.SIGSTOP))
     until(worker.is_stopped, "its stop")
     told = lines(worker)
     assert "dropped" in {line["outcome"] for line in told}

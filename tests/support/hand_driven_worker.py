@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Final
 
 from dispatcher.app.active_limits import Following
-from dispatcher.app.building import build_gate, build_outbox
 from dispatcher.app.limits import LimitsFile, publish
 from dispatcher.app.servers import keys_of
 from dispatcher.core.event import Event
+from dispatcher.core.limits import US
 from dispatcher.core.states import boottime_s
 from dispatcher.logs.event_log import build_event_log
 from dispatcher.producer.blocking import Producer
 from dispatcher.server.connection import Client
 from dispatcher.settings.environment import Settings
 from dispatcher.settings.limits_file import read_limits
-from dispatcher.store.admission import Prefilter
+from dispatcher.store.admission import Admission, Prefilter
 from dispatcher.store.dead_letters import DeadLetters
 from dispatcher.store.leases import Outbox, Taken
 from dispatcher.store.removals import Removals
@@ -41,8 +42,15 @@ categories: {errors: {limits: [1/1h]}}
 """
 
 
+LONGEST_SLEEP_S: Final = 12.0
+"""Longer than any wait of these tests: a post ends by its deadline, which is 5 s."""
+
+
 class NotedDoorbell(Doorbell):
-    """Counts how often it rang and how often its worker went to sleep, and lets something happen then."""
+    """Counts how often it rang and how often its worker went to sleep, and lets something happen then.
+
+    A worker that sleeps in vain fails its test.
+    """
 
     sleeps = 0
     rings = 0
@@ -51,7 +59,10 @@ class NotedDoorbell(Doorbell):
     def sleep(self, seconds: float, *, lanes: bool = True, wake: bool = True, server: bool = True) -> bool:
         self.sleeps += 1
         self.meanwhile()
-        return super().sleep(seconds, lanes=lanes, wake=wake, server=server)
+        end = time.monotonic() + LONGEST_SLEEP_S
+        rang = super().sleep(min(seconds, LONGEST_SLEEP_S), lanes=lanes, wake=wake, server=server)
+        assert rang or time.monotonic() < end, "the worker waits for something that does not come"
+        return rang
 
     def ring(self) -> None:
         self.rings += 1
@@ -70,6 +81,8 @@ class HandDrivenWorker:
     tmp_path: Path
     clock: Callable[[], float] = boottime_s
     limits: str = LIMITS
+    server_clock: Callable[[], int] | None = None
+    """Gives the scripts their ``now``, in microseconds, in place of the server's clock."""
     desk: Desk = field(default_factory=Desk)
     said: io.StringIO = field(default_factory=io.StringIO)
     worker: Worker = field(init=False)
@@ -83,14 +96,31 @@ class HandDrivenWorker:
         file = self.file(self.limits)
         prefilter = Prefilter()
         client: Client = self.client
-        self.outbox = build_outbox(settings, client, "ann", prefilter)
+        remember_us = round(settings.dedup_window.total_seconds() * US)
+        self.outbox = Outbox(
+            client,
+            keys,
+            queue,
+            owner="ann",
+            lease_us=round(self.LEASE_S * US),
+            remember_us=remember_us,
+            prefilter=prefilter,
+            clock=self.server_clock,
+        )
         self.bell = NotedDoorbell(client, queue.lanes, keys.wake)
         versions = Versions(client, keys)
         following = Following(
             versions=versions,
             begun=publish(versions, file, "ann", Unless.ANY, events.say),
             read=lambda: file,
-            gate=build_gate(settings, client, self.outbox, prefilter),
+            gate=Admission(
+                client,
+                keys,
+                self.outbox.leased_key,
+                remember_us=remember_us,
+                prefilter=prefilter,
+                clock=self.server_clock,
+            ),
             outbox=self.outbox,
             sink=self.desk,
             events=events,

@@ -344,7 +344,7 @@ def test_a_post_that_does_not_end_delays_the_stop_no_longer_than_its_deadline(
 def test_a_second_signal_stops_at_once_and_the_event_is_posted_next_time(up: Up, place: Path, slack: StandIn) -> None:
     hold = Hold()
     slack.faults.add(landed(Held(hold)))
-    command = up(DISPATCHER_SLACK_TIMEOUT="1", DISPATCHER_LEASE="1.1")
+    command = up(DISPATCHER_SLACK_TIMEOUT="3", DISPATCHER_LEASE="3.1")
     send(place, "e1")
     hold.wait_for_arrival()
     command.signal(signal.SIGINT)

@@ -45,6 +45,24 @@ class Clock:
         self.now += seconds
 
 
+class ServerClock:
+    """The server's clock. It keeps its pace, and a test can set it forward, or stop it."""
+
+    def __init__(self) -> None:
+        self._ahead_us = 0
+        self._stopped_us: int | None = None
+
+    def __call__(self) -> int:
+        now_us = time.time_ns() // 1_000 if self._stopped_us is None else self._stopped_us
+        return now_us + self._ahead_us
+
+    def stop(self) -> None:
+        self._stopped_us = time.time_ns() // 1_000
+
+    def forward(self, seconds: float) -> None:
+        self._ahead_us += round(seconds * US)
+
+
 class Slack:
     """Answers each post when it is told to."""
 
@@ -75,8 +93,15 @@ def slack() -> Slack:
 
 
 @pytest.fixture
-def driven(redis: Database, tmp_path: Path, clock: Clock, slack: Slack) -> Iterator[HandDrivenWorker]:
-    built = HandDrivenWorker(redis, 8, tmp_path, clock=clock)
+def server_clock() -> ServerClock:
+    return ServerClock()
+
+
+@pytest.fixture
+def driven(
+    redis: Database, tmp_path: Path, clock: Clock, slack: Slack, server_clock: ServerClock
+) -> Iterator[HandDrivenWorker]:
+    built = HandDrivenWorker(redis, 8, tmp_path, clock=clock, server_clock=server_clock)
     built.desk.reply = slack
     built.worker._post_pool.post_s = 1.0  # noqa: SLF001 - posts took long, so nothing stands by
     yield built
@@ -208,15 +233,19 @@ def test_a_busy_worker_does_not_take_again_for_posts_that_wait(
 
 
 @pytest.mark.usefixtures("waiting")
-def test_a_busy_worker_decides_a_scheduled_event_at_its_instant(driven: HandDrivenWorker, slack: Slack) -> None:
+def test_a_busy_worker_decides_a_scheduled_event_at_its_instant(
+    driven: HandDrivenWorker, slack: Slack, server_clock: ServerClock
+) -> None:
     """It took the event with the batch that filled its senders. So no take has told it the instant."""
-    at_s = time.time() + 0.2
+    server_clock.stop()
+    at_s = server_clock() / US + 0.05
     Producer(driven.client).send("news", "x", id="later", not_before=at_s)
     taken = driven.take()
     assert driven.ids_of(taken) == ["e4", "e5", "e6", "e7", "later"]
     slack.is_slow = True
     driven.worker.dispatch(taken)
     driven.bell.sleep(0, server=False)  # it has heard of the posts that ended before
+    driven.bell.meanwhile = lambda: server_clock.forward(0.05)
     following = driven.worker.next_batch(taken)
     assert following is not None
     assert driven.ids_of(following) == ["later"]
@@ -225,14 +254,15 @@ def test_a_busy_worker_decides_a_scheduled_event_at_its_instant(driven: HandDriv
 
 
 def test_scheduled_events_that_are_due_are_no_posts_that_wait(
-    driven: HandDrivenWorker, asked: list[tuple[str, int, int]]
+    driven: HandDrivenWorker, asked: list[tuple[str, int, int]], server_clock: ServerClock
 ) -> None:
     """A batch without new events would hold none of them."""
-    at_s = time.time() + 0.05
+    at_s = server_clock() / US + 3_600
     events = [Event("news", "x", id=f"later{n}", not_before=at_s) for n in range(12)]
     Producer(driven.client).send_many(events)
     while driven.client.exists(LANE):
         driven.next()
+    server_clock.forward(3_600)
     asked.clear()
     decided: list[str] = []
     while len(decided) < len(events):
