@@ -84,10 +84,10 @@ class Evidence:
 def _offspring(ancestor: int) -> list[int]:
     """Every process below ``ancestor``, and every younger one whose parent has ended."""
     parents: dict[int, tuple[int, int]] = {}
-    for file in Path("/proc").glob("[0-9]*/stat"):
+    for folder in (each for each in Path("/proc").iterdir() if each.name.isdigit()):
         with suppress(OSError):
-            facts = file.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-            parents[int(file.parent.name)] = (int(facts[1]), int(facts[19]))
+            facts = (folder / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+            parents[int(folder.name)] = (int(facts[1]), int(facts[19]))
     born = parents.get(ancestor, (0, 0))[1]
 
     def belongs(pid: int) -> bool:
