@@ -105,6 +105,7 @@ class Worker:
         self._posts_wait = False
         self._took_new = False
         self._has_parked = False
+        self._was_posted = False
         self._last: Taken | None = None
         self._standby = Standby(batch, senders, clock)
         self._rereads = False
@@ -146,6 +147,8 @@ class Worker:
                 self._settle_posts()
                 self._beat()
                 self._reread_limits()
+                if self._standby and self._post_pool.free:
+                    continue  # posts ended while others were settled, or parked events go first
                 if self._standby.has_plenty:
                     self._sleep_until(self._standby.until, lanes=False)
                     continue
@@ -174,7 +177,9 @@ class Worker:
             self._standby.open(self._limits.version, self._post_pool.post_s)
             before = self._post_pool.free - len(self._standby)
             self._decide(taken, taken.batch)
-            self._has_parked = before - (self._post_pool.free - len(self._standby)) < len(taken.batch)
+            going = before - (self._post_pool.free - len(self._standby))
+            self._has_parked = going < len(taken.batch)
+            self._was_posted = 2 * going > len(taken.batch) + sum(len(each.names) for each in taken.prefiltered)
         except GateUnavailable as error:
             self._reconnect(error)
 
@@ -212,10 +217,14 @@ class Worker:
             if not candidates:
                 return
             try:
-                self._limits.dispatcher.start(candidates, Capacity(free, self._post_pool.start))
+                started = self._limits.dispatcher.start(candidates, Capacity(free, self._post_pool.start))
             except Overtaken as error:
                 self._follow()
                 self._decide(self._last, error.undecided)
+            else:
+                self._posts_wait |= len(started) < len(candidates)
+                if len(started) < min(free, len(candidates)):
+                    return  # parked events go first
 
     def _park_standby(self) -> None:
         """For any worker to post."""
@@ -305,13 +314,17 @@ class Worker:
 
         While parked events wait for a sender, nothing is prefetched, and every other batch holds no new events. So
         posts start first, and are on their way while the server looks at new events. ``only_due``: nor does this one.
+        Nor is anything prefetched after a batch that was mostly posted: the next ones would wait for the senders.
         """
         free = self._post_pool.free
         only_due |= free > 0 and self._posts_wait and self._took_new and not self._outbox.ahead
-        may_prefetch = self._last is not None and self._last.has_brought and not self._standby
-        new = min(self._batch, self._standby.room + free) if self._standby.is_open else self._batch
+        is_storm = self._last is not None and self._last.has_brought and not self._was_posted
+        may_prefetch = is_storm and not self._standby
+        starts = 0 if self._standby else free  # what stands by comes before new events
+        new = min(self._batch, self._standby.room + starts) if self._standby.is_open else self._batch
         taken = self._last = self._outbox.take(0 if only_due else new, free)
-        self._taken_at, self._took_new, self._has_parked = self._clock(), not only_due, False
+        self._taken_at, self._took_new = self._clock(), not only_due
+        self._has_parked, self._was_posted = False, False
         self._posts_wait = taken.posts_wait
         try:
             for _ in range(AHEAD if may_prefetch and not (self._is_stopping or self._posts_wait) else 0):

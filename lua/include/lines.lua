@@ -58,12 +58,6 @@ local lines = module(function(lines)
     return count_of(plan.hget(at.turns, channel)) % OLDEST_EVERY == OLDEST_EVERY - 1
   end
 
-  -- Whether another event of the channel's line goes before this one.
-  function lines.goes_before(at, channel, header)
-    local _, first = plan.zfirst(channel.line)
-    return first and (first < lines.score(header) or is_oldests_turn(at, channel.name))
-  end
-
   -- The event whose turn it is in a channel's line, and its seq.
   function lines.next_of(at, line, channel)
     local id, score = plan.zfirst(line)
@@ -83,6 +77,16 @@ local lines = module(function(lines)
       return id, oldest
     end
     return id, score and score % CLASS
+  end
+
+  -- Whether another event of the channel's line goes before this one, which is not in it.
+  function lines.goes_before(at, channel, header)
+    local _, first = plan.zfirst(channel.line)
+    if first and is_oldests_turn(at, channel.name) then
+      local _, oldest = lines.next_of(at, channel.line, channel.name)
+      return oldest < header.seq
+    end
+    return first and first < lines.score(header)
   end
 
   function lines.count_turn(at, channel)

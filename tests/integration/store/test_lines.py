@@ -12,12 +12,12 @@ from dispatcher.core.states import GRACE_US, LAST_SCAN, Started
 from dispatcher.core.transitions import MAX_ATTEMPTS
 from dispatcher.settings.limits_file import read_policy
 from tests.support.servers import Database
-from tests.support.stage import Stage, Worker
+from tests.support.stage import UNPACED, Stage, Worker
 
 OPS: Final = "#ops"
 LIMITS: Final = """\
 global: {limits: [100/30m]}
-channels: {default: {pace: 1/1s}}
+channels: {default: {pace: 1/1s}, "#free": {pace: none}}
 defaults: {limits: [], channel: "#ops"}
 categories:
   alerts: {limits: [], channel: "#ops", guarantee: 10}
@@ -115,6 +115,18 @@ def test_new_events_overtake_a_channels_line_fifteen_times_at_most(stage: Stage,
     line_up(ann, "late", priority="high")
     (started,) = ann.go(new=0)
     assert id_of(started) == "low"
+
+
+def test_the_sixteenth_turn_is_that_of_an_older_event_that_is_in_no_line(stage: Stage, ann: Worker) -> None:
+    """A worker that holds many events does not park all of them because a later one is in the line."""
+    bob = stage.worker("bob")
+    stage.send("old0", "old1", channel=UNPACED)
+    old = ann.take().batch
+    stage.send("low", priority="low", channel=UNPACED)
+    assert bob.go(free=0) == []
+    stage.send(*(f"high{n}" for n in range(OLDEST_EVERY - 1)), priority="high", channel=UNPACED)
+    assert len(bob.go(due=0)) == OLDEST_EVERY - 1
+    assert [id_of(started) for started in ann.dispatch(old)] == ["old0", "old1"]
 
 
 # What was tried in vain

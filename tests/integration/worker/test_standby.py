@@ -16,6 +16,7 @@ from dispatcher.core.limits import US
 from dispatcher.core.posts import Message, Paused, PostResult, Receipt
 from dispatcher.core.states import Candidate, Leased, Started, Waiting, boottime_s
 from dispatcher.errors import GateUnavailable
+from dispatcher.producer.blocking import Producer
 from dispatcher.settings.environment import Settings
 from dispatcher.store.versions import Unless, Versions
 from dispatcher.worker.post_pool import STANDBY_S
@@ -174,6 +175,20 @@ def test_after_a_sleep_nothing_is_prefetched_before_it_is_known_whether_events_s
     assert asked == [("take", len(EVENTS), SENDERS)]
 
 
+def test_after_a_batch_that_was_posted_nothing_is_prefetched(
+    driven: HandDrivenWorker, slack: Slack, asked: list[tuple[str, int, int]]
+) -> None:
+    """What was prefetched would be admitted too, and find no room."""
+    send(driven, "first")
+    assert driven.next() == ["first"]
+    slack.answer(1)
+    until(lambda: len(driven.worker._post_pool._done) == 1, "the end of the post")  # noqa: SLF001 - nothing else tells
+    send(driven, *EVENTS, *(f"new{n}" for n in range(40)))
+    asked.clear()
+    assert driven.next() == list(EVENTS)
+    assert asked == [("take", len(EVENTS), SENDERS)]
+
+
 @pytest.mark.usefixtures("standing_by")
 def test_an_event_that_has_stood_by_for_long_is_parked_for_any_worker(driven: HandDrivenWorker, clock: Clock) -> None:
     clock.ahead_s += STANDBY_S
@@ -256,6 +271,40 @@ def test_no_sender_is_left_idle_while_events_stand_by(
     driven.bell.meanwhile = as_it_falls_asleep
     assert driven.next() == ["next"]
     assert stood_by == [0]
+
+
+@pytest.mark.usefixtures("standing_by")
+def test_posts_that_end_while_others_are_settled_make_room_for_what_stands_by_before_new_events(
+    driven: HandDrivenWorker, slack: Slack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next take asks for as many as may stand by then, so none has to be parked."""
+    settle = driven.worker._settle_posts  # noqa: SLF001 - between two steps of the loop
+
+    def late() -> None:
+        monkeypatch.setattr(driven.worker, "_settle_posts", settle)
+        all_posts_end(driven, slack)
+        settle()
+
+    send(driven, *(f"new{n}" for n in range(40)))
+    all_posts_end(driven, slack)  # four events stand by
+    monkeypatch.setattr(driven.worker, "_settle_posts", late)
+    assert driven.next() == [f"new{n}" for n in range(12)]
+    assert not driven.client.exists(PARKED)
+    assert posted(driven)[:12] == [*EVENTS]
+
+
+@pytest.mark.usefixtures("standing_by")
+def test_parked_events_that_come_first_are_taken_before_others_that_stand_by_are_parked_too(
+    driven: HandDrivenWorker, slack: Slack
+) -> None:
+    Producer(driven.client).send("news", "x", id="urgent", priority="high", thread="t")  # in a thread, so it is parked
+    send(driven, *(f"new{n}" for n in range(7)))
+    all_posts_end(driven, slack)  # four events stand by
+    assert len(driven.next()) == 8
+    assert stand_by(driven) == 11
+    all_posts_end(driven, slack)
+    assert driven.next() == ["urgent", "e8", "e9", "e10"]
+    assert stand_by(driven) == 7
 
 
 @pytest.mark.usefixtures("standing_by")
