@@ -1,14 +1,15 @@
 -- Keeps a worker's lease, or gives back what it no longer wants: those events are the next to be taken, in order.
 --
 -- @keys events leases leased requeued beat wake parked lines totals awaited deferred deciding freed timers guarantees posting
--- @keys cooldowns pause reopening
+-- @keys cooldowns pause reopening later_high later_normal later_low
 -- @prefixes line waits scope leased
 -- KEYS      as in take.lua
 -- ARGV[1]   JSON {"now": us | absent, "owner", "lease_us": 0 ends the lease,
 --           "keep": [id, ...] | absent: give back every other event of this owner,
 --           "grace_us": as in take.lua,
 --           "name": with keep: what all names begin with under which this owner may hold events; they are given up}
--- Returns   [how many events were given back, 1 where there is more to give back than one call does: ask again]. An event given back
+-- Returns   [how many events were given back, 1 where there is more to give back than one call does: ask again, us until the owner
+--           must take although nothing rings: the first lease ends, or RQ's registries say that the first job is due]. An event given back
 --           was not posted: this owner says so, and it lives. One that stood in a category's line goes back there, one that was to
 --           be reconciled on its timer.
 -- @include prelude
@@ -73,6 +74,18 @@ local function give_back(id)
   returned = returned + 1
 end
 
+local function must_take_in()
+  local _, first = plan.zfirst(at.leases)
+  first = math.max(first or at.now, leases.grace(at))
+  local later = { at.later_high, at.later_normal, at.later_low }
+  if redis.call('EXISTS', unpack(later)) > 0 then
+    for _, key in ipairs(later) do
+      first = math.min(first, (number_of(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]) or math.huge) * 1000000)
+    end
+  end
+  return math.max(0, first - at.now)
+end
+
 if call.keep then
   gather()
   local kept = {}
@@ -98,5 +111,6 @@ end
 if returned > 0 then
   plan.ring(at.wake)
 end
+local take_in_us = must_take_in()
 plan.commit(at.beat)
-return { returned, call.keep and (left == 0 or returned >= PAGE) and 1 or 0 }
+return { returned, call.keep and (left == 0 or returned >= PAGE) and 1 or 0, take_in_us }

@@ -60,7 +60,8 @@
 -- ARGV[2]   absent, or what include/intake.lua needs to drop new events by the pre-check; ARGV[3] absent, or the marks that the
 --           worker gives for jobs without one
 -- Returns   [JSON {"now", "version": in force | null, "next": us | null (next instant at which an event may be taken),
---           "next_busy": the same for an owner that can post nothing, "posts_wait": whether parked events wait for a sender, "more": there is more to take, "suspended",
+--           "next_busy": the same for an owner that can post nothing, "lease": us at which the first lease ends, and with it an owner that is gone,
+--           "posts_wait": whether parked events wait for a sender, "more": there is more to take, "suspended",
 --           "silences": {"version", "rows": {id: JSON}} | absent: those of the call, "duplicates": [id, ...],
 --           "refused": [[category, position of the scope, of its window, us until there is room, "id id ..."], ...] | null: dropped
 --             by the pre-check,
@@ -273,16 +274,18 @@ if may_hand_out and (plan.zfirst(at.requeued) or due.has_scheduled(at)) then
   more, old_waits = true, true
 end
 more = more or (is_cut and left_due > 0)
-local next_at, busy_at, posts_wait = due.come_again(at, grace, is_suspended)
+local next_at, busy_at, posts_wait = due.come_again(at, is_suspended)
 if not is_suspended then
   next_at, busy_at = math.min(next_at, later_at), math.min(busy_at, later_at)
 end
+local _, lease_ends_at = plan.zfirst(at.leases)
 local has_to_decide = due.is_alone() or intake.any_old or old_waits
 local facts = {
   now = digits(at.now),
   version = version or cjson.null,
   next = next_at < math.huge and digits(next_at) or cjson.null,
   next_busy = busy_at < math.huge and digits(busy_at) or cjson.null,
+  lease = digits(math.max(lease_ends_at or 0, grace)),
   posts_wait = posts_wait,
   more = more,
   suspended = is_suspended,

@@ -259,9 +259,12 @@ class Outbox:
             raise
         return answer
 
-    def renew(self) -> None:
-        """Prolong the lease."""
-        self._renewed({"lease_us": self._lease_us})
+    def renew(self) -> int:
+        """Prolong the lease. Returns in how many microseconds the owner must take although nothing has rung.
+
+        Then the lease of another owner may have ended, or a job of RQ's registries may be due.
+        """
+        return self._renewed({"lease_us": self._lease_us})[1]
 
     def arrivals(self) -> Iterator[Taken]:
         """The prefetched batches, as they arrive. The caller does not decide them; ``keep_only`` gives them back."""
@@ -277,11 +280,11 @@ class Outbox:
         self._owners += 1
         self.owner = f"{self._name}/{self._owners}"
         self._names_by_script = {}
-        return self._renewed({"lease_us": self._lease_us, "keep": list(ids), "name": self._name})
+        return self._renewed({"lease_us": self._lease_us, "keep": list(ids), "name": self._name})[0]
 
     def give_back(self, keep: Iterable[str] = ()) -> int:
         """End the lease. The events that are not in ``keep`` are requeued, in order; returns how many."""
-        return self._renewed({"lease_us": 0, "keep": list(keep), "name": self._name})
+        return self._renewed({"lease_us": 0, "keep": list(keep), "name": self._name})[0]
 
     def leased_key(self) -> str:
         """The key of the events that this worker holds, under its current name."""
@@ -373,14 +376,14 @@ class Outbox:
             self._stock_jobs.taken(ended, [each.id for each in taken.batch], has_unmarked=taken.has_unmarked)
         return taken
 
-    def _renewed(self, call: dict[str, Any]) -> int:
+    def _renewed(self, call: dict[str, Any]) -> tuple[int, int]:
         facts = {"owner": self.owner, "grace_us": self._grace_us}
         returned = 0
         while True:
-            number, is_more = self._renew(self._names_of("renew"), facts | call)
+            number, is_more, take_in_us = self._renew(self._names_of("renew"), facts | call)
             returned += int(number)
             if not is_more:
-                return returned
+                return returned, int(take_in_us)
 
 
 def _turned(row: dict[str, str]) -> Turned:
@@ -434,13 +437,15 @@ class Taken:
     """What one ``take`` brought.
 
     ``next_us`` is the next instant at which there may be an event to take. ``next_busy_us`` is the same for a worker
-    that can post nothing. ``posts_wait``: whether parked events wait that a free sender could post now.
+    that can post nothing. At ``lease_us`` the first lease ends: then there may be events of a worker that is gone.
+    ``posts_wait``: whether parked events wait that a free sender could post now.
     """
 
     batch: list[Leased | Undecodable]
     now_us: int
     next_us: int | None
     next_busy_us: int | None
+    lease_us: int
     posts_wait: bool
     more: bool
     suspended: bool
@@ -460,6 +465,11 @@ class Taken:
     """The version of the limits that is in force."""
     has_unmarked: bool = False
     """Whether the pre-check looked at events that bear no mark."""
+
+    @property
+    def again_us(self) -> int:
+        """The next instant at which another take may bring something."""
+        return self.lease_us if self.next_us is None else min(self.next_us, self.lease_us)
 
     @property
     def has_brought(self) -> bool:
@@ -497,6 +507,7 @@ def read_taken(
         now_us=int(facts["now"]),
         next_us=int(facts["next"]) if facts["next"] else None,
         next_busy_us=int(facts["next_busy"]) if facts["next_busy"] else None,
+        lease_us=int(facts["lease"]),
         posts_wait=facts["posts_wait"],
         more=facts["more"],
         suspended=facts["suspended"],

@@ -102,6 +102,7 @@ class Worker:
         self._asked_at = 0.0
         self._same_signal_s = SAME_SIGNAL_S
         self._taken_at = 0.0
+        self._look_at = 0.0
         self._posts_wait = False
         self._took_new = False
         self._has_parked = False
@@ -298,7 +299,7 @@ class Worker:
         if self._clock() < self._beat_due:
             return
         self._presence.enter()
-        self._outbox.renew()
+        self._look_at = self._clock() + self._outbox.renew() / US
         self._presence.senders = (self._senders, self._senders - self._post_pool.free)
         self._presence.renew()
         self._beat_due = self._clock() + self._beat_s
@@ -324,6 +325,7 @@ class Worker:
         new = min(self._batch, self._standby.room + starts) if self._standby.is_open else self._batch
         taken = self._last = self._outbox.take(0 if only_due else new, free)
         self._taken_at, self._took_new = self._clock(), not only_due
+        self._look_at = self._taken_at + (taken.lease_us - taken.now_us) / US
         self._has_parked, self._was_posted = False, False
         self._posts_wait = taken.posts_wait
         try:
@@ -374,8 +376,9 @@ class Worker:
             until.append(self._clock() + 1.0)
         if self._standby:
             until.append(self._standby.until)
-        while not self._sleep_until(min(until), lanes=not taken.suspended):
-            if not could_post or self._is_stopping or self._rereads or self._clock() >= min(until):
+        while not self._sleep_until(min(*until, self._look_at), lanes=not taken.suspended):
+            is_time = self._clock() >= min(*until, self._look_at)
+            if not could_post or self._is_stopping or self._rereads or is_time:
                 return
             self._settle_posts()
             self._beat()

@@ -338,17 +338,16 @@ local due = module(function(due)
     end
   end
 
-  -- The next instant at which there may be something to take, or math.huge; the same for a worker that can post nothing; and
-  -- whether an event waits that a free sender could post now.
-  function due.come_again(at, grace, is_suspended)
+  -- The next instant at which there may be something to take, or math.huge, unless a lease ends before; the same for a worker
+  -- that can post nothing; and whether an event waits that a free sender could post now.
+  function due.come_again(at, is_suspended)
     local function first_score(key)
       local _, score = plan.zfirst(key)
       return score or math.huge
     end
-    local next_at = math.max(first_score(at.leases), grace)
-    local busy_at, post_at = next_at, math.huge
+    local next_at, busy_at, post_at = math.huge, math.huge, math.huge
     if not is_suspended then
-      busy_at = math.min(next_at, first_score(at.parked), first_score(at.scheduled), first_score(at.endings))
+      busy_at = math.min(first_score(at.parked), first_score(at.scheduled), first_score(at.endings))
       next_at = busy_at
       local _, line_at
       if behind then

@@ -22,11 +22,8 @@ from tests.support.servers import Database, RedisServer
 from tests.support.snapshots import watch
 
 WORKERS: Final = 4
-A_BEAT: Final = {"EVALSHA": 1.5, "HSET": 1, "EXPIRE": 1, "SADD": 4, "SET": 1}
-"""What one heartbeat comes to: the lease; RQ's entry of the worker, and who sweeps.
-
-A take is due where the first lease would end: for every second heartbeat at most.
-"""
+A_BEAT: Final = {"EVALSHA": 1, "HSET": 1, "EXPIRE": 1, "SADD": 4, "SET": 1}
+"""What one heartbeat comes to: the lease; RQ's entry of the worker, and who sweeps."""
 PARKED: Final = 1_000
 LIMITS: Final = """\
 global: {limits: []}

@@ -15,7 +15,7 @@ from dispatcher.core.transitions import MAX_ATTEMPTS
 from tests.support.doubles import NOTHING_TO_READ, START_US
 from tests.support.invariants import INF
 from tests.support.servers import Database
-from tests.support.stage import BACKOFF_US, LEASE_US, UNPACED, Stage, Worker, policy_of, with_limits
+from tests.support.stage import BACKOFF_US, UNPACED, Stage, Worker, policy_of, with_limits
 
 DAY_US: Final = 86_400 * US
 MINUTE_US: Final = 60 * US
@@ -166,7 +166,7 @@ def test_the_pace_counts_from_the_reply(redis: Database) -> None:
     assert stage.line_at("#general") == START_US + 13 * US
     takes = [ann.take(due=due) for due in (1, 100)]
     assert {each.next_us for each in takes} == {START_US + 13 * US}
-    assert {each.next_busy_us for each in takes} == {stage.clock.now_us + LEASE_US}
+    assert {each.next_busy_us for each in takes} == {START_US + DAY_US}
     stage.clock.now_us = START_US + 13 * US - 1
     assert ann.go() == []
     stage.clock.now_us += 1
@@ -556,12 +556,9 @@ def test_a_paused_worker_sleeps_until_the_probe_only_if_somebody_waits(stage: St
     stage.send("a")
     (started,) = ann.go()
     ann.answer(started, Paused("invalid_auth", "the token is not valid"))
-    long = stage.worker("bob", lease_us=DAY_US)
-    taken = long.take(due=0)
-    assert (taken.next_us, taken.next_busy_us) == (START_US + US, START_US + 30 * US)
-    ann.give_back()
+    bob = stage.worker("bob")
     for due in (0, 1):
-        taken = long.take(due=due)
+        taken = bob.take(due=due)
         assert (taken.next_us, taken.next_busy_us) == (START_US + US, START_US + DAY_US)
 
 
