@@ -222,4 +222,4 @@ class Worker:
         if taken.batch:
             self._taken = taken
             return None
-        return None if taken.more else taken.again_us
+        return None if taken.more else taken.again_us()

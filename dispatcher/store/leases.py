@@ -466,10 +466,10 @@ class Taken:
     has_unmarked: bool = False
     """Whether the pre-check looked at events that bear no mark."""
 
-    @property
-    def again_us(self) -> int:
+    def again_us(self, *, can_post: bool = True) -> int:
         """The next instant at which another take may bring something."""
-        return self.lease_us if self.next_us is None else min(self.next_us, self.lease_us)
+        next_us = self.next_us if can_post else self.next_busy_us
+        return self.lease_us if next_us is None else min(next_us, self.lease_us)
 
     @property
     def has_brought(self) -> bool:

@@ -105,7 +105,7 @@ class Worker:
         self._look_at = 0.0
         self._posts_wait = False
         self._took_new = False
-        self._has_parked = False
+        self._must_take = True
         self._was_posted = False
         self._last: Taken | None = None
         self._standby = Standby(batch, senders, clock)
@@ -154,8 +154,7 @@ class Worker:
                     self._sleep_until(self._standby.until, lanes=False)
                     continue
                 decided, before = before, None  # if the server goes away meanwhile, a take follows
-                is_deaf = self._has_parked and not self._post_pool.free  # to the ring for what it has parked itself
-                if decided is not None and self._outbox.is_decided and not is_deaf and not burst:
+                if decided is not None and self._outbox.is_decided and not self._must_take and not burst:
                     self._sleep(decided, burst=burst)
                     continue
                 taken = self._take()
@@ -179,7 +178,7 @@ class Worker:
             before = self._post_pool.free - len(self._standby)
             self._decide(taken, taken.batch)
             going = before - (self._post_pool.free - len(self._standby))
-            self._has_parked = going < len(taken.batch)
+            self._must_take |= going < len(taken.batch)
             self._was_posted = 2 * going > len(taken.batch) + sum(len(each.names) for each in taken.prefiltered)
         except GateUnavailable as error:
             self._reconnect(error)
@@ -223,7 +222,9 @@ class Worker:
                 self._follow()
                 self._decide(self._last, error.undecided)
             else:
-                self._posts_wait |= len(started) < len(candidates)
+                has_parked = len(started) < len(candidates)
+                self._posts_wait |= has_parked
+                self._must_take |= has_parked
                 if len(started) < min(free, len(candidates)):
                     return  # parked events go first
 
@@ -288,10 +289,14 @@ class Worker:
             self._doorbell.ring()
 
     def _settle_posts(self) -> None:
-        """Make the results of ended posts and history scans durable."""
+        """Make the results of ended posts and history scans durable.
+
+        An event that was not posted may wait now, or have changed when another one may go. A take says when that is.
+        """
         self._unsettled += self._post_pool.collect()
         if self._unsettled:
             self._limits.dispatcher.settle(self._unsettled)
+            self._must_take |= not all(isinstance(each.outcome, Sent) and not each.is_scan for each in self._unsettled)
             self._unsettled = []
 
     def _beat(self) -> None:
@@ -303,7 +308,8 @@ class Worker:
         self._presence.senders = (self._senders, self._senders - self._post_pool.free)
         self._presence.renew()
         self._beat_due = self._clock() + self._beat_s
-        self._housekeeping.keep_up(self._limits.dispatcher.policy.dead_letters)
+        if self._housekeeping.keep_up(self._limits.dispatcher.policy.dead_letters):
+            self._look_at = self._clock()  # the one worker that sweeps also finds what no bell has told
 
     def _reread_limits(self) -> None:
         if self._rereads:
@@ -326,7 +332,7 @@ class Worker:
         taken = self._last = self._outbox.take(0 if only_due else new, free)
         self._taken_at, self._took_new = self._clock(), not only_due
         self._look_at = self._taken_at + (taken.lease_us - taken.now_us) / US
-        self._has_parked, self._was_posted = False, False
+        self._must_take, self._was_posted = False, False
         self._posts_wait = taken.posts_wait
         try:
             for _ in range(AHEAD if may_prefetch and not (self._is_stopping or self._posts_wait) else 0):
@@ -358,8 +364,8 @@ class Worker:
     def _sleep(self, taken: Taken, *, burst: bool) -> None:
         """Sleep until there may be something to take. Does not sleep while there is more to take.
 
-        Posts that end meanwhile are settled, and the lease is prolonged. If either lets another event go, its script
-        rings.
+        Posts that end meanwhile are settled, and the lease is prolonged. If a post that arrived lets another event go,
+        its script rings. After any other end this returns.
         """
         can_start = self._standby and self._post_pool.free
         if taken.prefiltered or self._outbox.ahead or can_start or (taken.more and not taken.suspended):
@@ -382,6 +388,8 @@ class Worker:
                 return
             self._settle_posts()
             self._beat()
+            if self._must_take:
+                return
 
     def _sleep_until(self, instant: float, *, lanes: bool) -> bool:
         """Sleep until the instant, the next beat or a ring; whether the server rang."""

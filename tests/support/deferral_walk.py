@@ -208,10 +208,9 @@ class DeferralWalk:
             self.dispatch(owner, free)
             return
         taken = self.take(owner, 5, free, ahead=True)
-        next_us = taken.next_us if len(owner.flights) < SENDERS else taken.next_busy_us
-        instants = [] if next_us is None else [next_us]
+        instants = [taken.again_us(can_post=len(owner.flights) < SENDERS)]
         instants += [at_us + LATENCY_US for at_us, _ in owner.flights[:1]]
-        owner.wakes_us = now_us if owner.hands or taken.more else min(instants, default=now_us + 10 * US)
+        owner.wakes_us = now_us if owner.hands or taken.more else min(instants)
 
     def fate(self, started: Started) -> Fate:
         """Of a post without an answer; the same in every run."""

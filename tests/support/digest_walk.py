@@ -213,9 +213,8 @@ class DigestWalk:
                 if not (snapshot.events or snapshot.waiting):
                     return
                 taken = self.owners[0].worker.take(0, 9)
-                assert taken.next_us is not None
                 self.owners[0].hand = taken.batch
-                self.pass_time(max(0.0, (taken.next_us - self.stage.clock.now_us) / US))
+                self.pass_time(max(0.0, (taken.again_us() - self.stage.clock.now_us) / US))
         raise AssertionError(f"not drained: {self.stage.snapshot()}")
 
     def verify(self) -> None:

@@ -48,7 +48,7 @@ def wait_until(stage: Stage, at_s: float, *workers: Worker) -> None:
             worker.run()
             taken = worker.take(0, 100)
             assert taken.batch == []
-            wakes_us = min(wakes_us, taken.next_us or end_us)
+            wakes_us = min(wakes_us, taken.again_us())
         stage.collect_tokens()
         if stage.clock.now_us >= end_us:
             return

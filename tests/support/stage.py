@@ -294,7 +294,7 @@ class Worker:
         started = []
         while (taken := self.take()).batch:
             started += self.dispatch(taken.batch, silences=taken.silences)
-        self.next_us = taken.again_us
+        self.next_us = taken.again_us()
         return started
 
     def sleep(self) -> None:

@@ -518,11 +518,11 @@ class StoreWalk:
         self._nothing_waits_too_long()
         owner.hands += taken.batch
         self._dispatch(owner, free)
-        next_us = taken.next_us if len(owner.flights) < SENDERS else taken.next_busy_us
-        waits_us = [] if next_us is None else [next_us - self.stage.clock.now_us]
+        can_post = len(owner.flights) < SENDERS
+        waits_us = [taken.again_us(can_post=can_post) - self.stage.clock.now_us]
         waits_us += [post.true_us + LATENCY_US - self.true_us for post in owner.flights[:1]]
         waits_us += [round(owner.standby.until * US) + 1 - self.true_us for _ in range(bool(owner.standby))]
-        owner.wakes_us = self.true_us + (0 if taken.batch or taken.more else max(0, min(waits_us, default=US)))
+        owner.wakes_us = self.true_us + (0 if taken.batch or taken.more else max(0, min(waits_us)))
 
     def _dispatch(self, owner: Owner, free: int) -> None:
         batch, owner.hands = owner.hands, []

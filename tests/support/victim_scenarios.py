@@ -96,8 +96,8 @@ class Scenario:
 
     def _work_on(self, workers: Sequence[Worker]) -> None:
         for _ in range(ROUNDS):
-            wakes = [wakes_us for worker in workers if (wakes_us := _work(worker)) is not None]
-            if self._left() == 0 or not wakes:
+            wakes = [_work(worker) for worker in workers]
+            if self._left() == 0:
                 return
             self.stage.clock.now_us = max(self.stage.clock.now_us + 1_000, min(wakes))
             for worker in workers:
@@ -205,12 +205,12 @@ class Scenario:
             self.stage.redis.hset(events, self.victim, record)
 
 
-def _work(worker: Worker) -> int | None:
+def _work(worker: Worker) -> int:
     """All that a worker finds to do now; when it wakes up."""
     for _ in range(TAKES):
         taken = worker.take()
         if not taken.batch:
-            return taken.next_us
+            return taken.again_us()
         worker.deliver(worker.dispatch(taken.batch, silences=taken.silences))
     raise AssertionError(f"{worker.owner} found something to do in each of {TAKES} takes")
 

@@ -143,9 +143,8 @@ class VirtualFleet:
             member.beats_us = now_us + _BEAT_US
         taken = worker.outbox.take(_BATCH, _free(member))
         self._dispatch(member, dispatcher, taken.batch)
-        next_us = taken.next_us if _free(member) else taken.next_busy_us
-        again_us = member.beats_us if next_us is None else min(next_us, member.beats_us)
-        member.wakes_us = now_us if taken.batch or taken.more else again_us
+        again_us = taken.again_us(can_post=_free(member) > 0)
+        member.wakes_us = now_us if taken.batch or taken.more else min(again_us, member.beats_us)
 
     def _dispatch(self, member: _Member, dispatcher: Dispatcher, batch: Sequence[Any]) -> None:
         now_us = self.stage.clock.now_us

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -14,16 +15,25 @@ from rq.serializers import JSONSerializer
 
 from dispatcher.app.servers import keys_of
 from dispatcher.core.limits import US
+from dispatcher.core.posts import Paused
 from dispatcher.producer.blocking import Producer
 from dispatcher.settings.environment import Settings
 from dispatcher.store.leases import Outbox
 from tests.support.hand_driven_worker import HandDrivenWorker, send
+from tests.support.processes import until
 from tests.support.servers import Database
 
 LEASE_S: Final = HandDrivenWorker.LEASE_S
 BEAT_S: Final = LEASE_S / 3
 START_S: Final = 1_732_100_000
 WAKE: Final = "{dispatcher}:wake"
+MAX_AGE_S: Final = 7
+LIMITS: Final = f"""\
+global: {{limits: []}}
+channels: {{default: {{pace: none}}}}
+defaults: {{limits: []}}
+categories: {{brief: {{limits: [1/1h], on_limit: defer, max_age: {MAX_AGE_S}s}}}}
+"""
 
 
 @dataclass
@@ -47,7 +57,7 @@ def time() -> Time:
 
 @pytest.fixture
 def driven(redis: Database, tmp_path: Path, time: Time) -> Iterator[HandDrivenWorker]:
-    built = HandDrivenWorker(redis, 8, tmp_path, clock=time.at_worker, server_clock=time.at_server)
+    built = HandDrivenWorker(redis, 8, tmp_path, clock=time.at_worker, limits=LIMITS, server_clock=time.at_server)
     redis.delete(WAKE)  # new limits have left a token
     yield built
     built.bell.meanwhile = lambda: None
@@ -62,9 +72,11 @@ def neighbour(redis: Database, time: Time) -> Outbox:
 
 
 def pass_time(driven: HandDrivenWorker, time: Time, step_s: float, happens: Callable[[], object]) -> None:
-    """With each sleep of the worker so many seconds pass, and something happens."""
+    """With each sleep of the worker its posts end, so many seconds pass, and something happens."""
+    pool = driven.worker._post_pool  # noqa: SLF001 - nothing else tells
 
     def step() -> None:
+        until(lambda: len(pool._done) == len(pool._in_flight), "the end of the posts")  # noqa: SLF001 - as above
         time.now_s += step_s
         happens()
         driven.bell.ring()
@@ -123,3 +135,45 @@ def test_after_a_step_of_the_servers_clock_a_worker_takes_with_its_next_heartbea
     pass_time(driven, time, 1, lambda: None)
     assert driven.next() == ["later"]
     assert time.now_s <= BEAT_S + 3, "two seconds in which no worker is taken for dead, and one of this test"
+
+
+def test_while_posting_is_paused_an_event_tries_at_each_instant_though_others_wait_since_before(
+    driven: HandDrivenWorker, time: Time
+) -> None:
+    """What waits is due, and may not be posted. So no instant that is set then is the first, and nothing rings."""
+    driven.desk.reply = lambda _: Paused("invalid_auth", "the token is not valid")
+    send(driven, "a", "b")
+    assert driven.next() == ["a", "b"]
+    pass_time(driven, time, 0.25, lambda: None)
+    tries = []
+    for _ in range(4):
+        assert len(driven.next()) == 1
+        tries.append(time.now_s)
+    gaps_s = [later - earlier for earlier, later in pairwise(tries)]
+    assert gaps_s == pytest.approx([2, 4, 8], abs=0.5)
+
+
+def test_what_expires_while_it_waits_is_taken_at_that_instant(driven: HandDrivenWorker, time: Time) -> None:
+    """Its room comes much later. The worker has put it there itself, and sleeps."""
+    send(driven, "first", "second", category="brief")
+    taken = driven.take()
+    driven.worker.dispatch(taken)
+    driven.client.delete(WAKE)
+    pass_time(driven, time, 0.5, lambda: None)
+    expired = driven.worker.next_batch(taken)
+    assert expired is not None
+    assert driven.ids_of(expired) == ["second"]
+    assert time.now_s == pytest.approx(MAX_AGE_S, abs=0.5)
+
+
+def test_once_a_minute_one_worker_finds_what_no_bell_has_told(driven: HandDrivenWorker, time: Time) -> None:
+    def happens() -> None:
+        if time.now_s == 5:
+            driven.client.zadd("{dispatcher}:scheduled", {"later": time.at_server()})
+            driven.client.delete("{dispatcher}:sweep")  # the minute between two sweeps has passed
+
+    Producer(driven.client).send("news", "x", id="later", not_before=START_S + 86_400)
+    assert driven.next() == ["later"]
+    pass_time(driven, time, 1, happens)
+    assert driven.next() == ["later"]
+    assert time.now_s == pytest.approx(BEAT_S, abs=1)
