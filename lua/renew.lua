@@ -8,9 +8,9 @@
 --           "keep": [id, ...] | absent: give back every other event of this owner,
 --           "grace_us": as in take.lua,
 --           "name": with keep: what all names begin with under which this owner may hold events; they are given up}
--- Returns   [how many events were given back, 1 where there is more to give back than one call does: ask again, us until the owner
---           must take although nothing rings: the first lease ends, or RQ's registries say that the first job is due]. An event given back
---           was not posted: this owner says so, and it lives. One that stood in a category's line goes back there, one that was to
+-- Returns   [how many events were given back, 1 where there is more to give back than one call does: ask again, us until the
+--           first lease ends or the first job of RQ's registries is due: the owner must take then, for nothing rings; 0 with keep]. An event
+--           given back was not posted: this owner says so, and it lives. One that stood in a category's line goes back there, one that was to
 --           be reconciled on its timer.
 -- @include prelude
 -- @include plan
@@ -111,6 +111,6 @@ end
 if returned > 0 then
   plan.ring(at.wake)
 end
-local take_in_us = must_take_in()
+local take_in_us = call.keep and 0 or must_take_in()
 plan.commit(at.beat)
 return { returned, call.keep and (left == 0 or returned >= PAGE) and 1 or 0, take_in_us }

@@ -309,7 +309,7 @@ class Worker:
         self._presence.renew()
         self._beat_due = self._clock() + self._beat_s
         if self._housekeeping.keep_up(self._limits.dispatcher.policy.dead_letters):
-            self._look_at = self._clock()  # the one worker that sweeps also finds what no bell has told
+            self._look_at = self._clock()  # it also finds what nothing has rung for
 
     def _reread_limits(self) -> None:
         if self._rereads:
