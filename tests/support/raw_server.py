@@ -111,6 +111,11 @@ POSTED = http_reply(_OK)
 POSTED_AND_KEPT = kept_reply(_OK)
 
 
+def cut(connection: socket.socket) -> None:
+    """Ends a connection that another thread serves; TLS is left alone, for an object of TLS is of one thread."""
+    socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
+
 class KeepingServer:
     """Listens on 127.0.0.1 and serves each connection in a thread of its own, through TLS with ``tls``.
 
@@ -149,7 +154,7 @@ class KeepingServer:
         self._listener.close()
         for connection in self.connections:
             with suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
+                cut(connection)
         for thread in self._threads[1:]:
             thread.join()
 

@@ -32,6 +32,7 @@ from tests.support.raw_server import (
     POSTED_AND_KEPT,
     KeepingServer,
     RawServer,
+    cut,
     http_reply,
     kept_reply,
     read_request,
@@ -134,19 +135,35 @@ def test_of_two_answers_to_one_post_the_first_counts(status: str, behind: bytes)
 
 def test_a_reply_sent_unasked_is_not_taken_for_the_answer_to_the_next_post(spoken: ssl.SSLContext | None) -> None:
     """As from a proxy that says 408 to an idle connection."""
-    with KeepingServer(tls=spoken) as server:
-        sink = sink_of(server)
+    idle, told = threading.Event(), threading.Event()
+    requests: list[list[bytes]] = []
+
+    def serve(connection: socket.socket) -> None:
+        with spoken.wrap_socket(connection, server_side=True) if spoken else connection as stream:
+            requests.append([])
+            while request := read_request(stream):
+                requests[-1].append(request)
+                stream.sendall(POSTED_AND_KEPT)
+                if idle.wait(5) and not told.is_set():
+                    stream.sendall(http_reply(b"", "408 Request Timeout"))
+                    told.set()
+
+    with RawServer(serve) as server:
+        sink = SlackSink(BotToken("xoxb-1"), base_url=f"{'https' if spoken else 'http'}://127.0.0.1:{server.port}/api/")
         sink.post(MESSAGE)
-        server.connections[0].sendall(http_reply(b"", "408 Request Timeout"))
+        idle.set()
+        assert told.wait(5)
         assert sink.post(MESSAGE) == OK
-        assert counts(server) == [1, 1]
+        del sink
+        gc.collect()
+    assert [len(each) for each in requests] == [1, 1]
 
 
 def test_a_connection_that_has_ended_meanwhile_is_not_used(spoken: ssl.SSLContext | None) -> None:
     with KeepingServer(tls=spoken) as server:
         sink = sink_of(server)
         sink.post(MESSAGE)
-        server.connections[0].shutdown(socket.SHUT_RDWR)
+        cut(server.connections[0])
         assert sink.post(MESSAGE) == OK
         assert counts(server) == [1, 1]
 
