@@ -1,7 +1,7 @@
 -- Keeps a worker's lease, or gives back what it no longer wants: those events are the next to be taken, in order.
 --
 -- @keys events leases leased requeued beat wake parked lines totals awaited deferred deciding freed timers guarantees posting
--- @keys cooldowns pause reopening later_high later_normal later_low
+-- @keys scheduled endings cooldowns pause reopening later_high later_normal later_low
 -- @prefixes line waits scope leased
 -- KEYS      as in take.lua
 -- ARGV[1]   JSON {"now": us | absent, "owner", "lease_us": 0 ends the lease,
@@ -9,9 +9,9 @@
 --           "grace_us": as in take.lua,
 --           "name": with keep: what all names begin with under which this owner may hold events; they are given up}
 -- Returns   [how many events were given back, 1 where there is more to give back than one call does: ask again, us until the
---           first lease ends or the first job of RQ's registries is due: the owner must take then, for nothing rings; 0 with keep]. An event
---           given back was not posted: this owner says so, and it lives. One that stood in a category's line goes back there, one that was to
---           be reconciled on its timer.
+--           owner must take though nothing rings; 0 with keep]. It must take when the first lease ends, when the first job of RQ's registries
+--           is due, and now, if something is overdue: the worker that was woken for it may hang. An event given back was not posted: this
+--           owner says so, and it lives. One that stood in a category's line goes back there, one that was to be reconciled on its timer.
 -- @include prelude
 -- @include plan
 -- @include record
@@ -23,6 +23,7 @@
 -- @include leases
 
 local PAGE = 500 -- events that one call gives back
+local OVERDUE_US = 500000 -- who was woken in time has taken what is due before that
 
 local call = cjson.decode(ARGV[1])
 local at = K
@@ -74,7 +75,16 @@ local function give_back(id)
   returned = returned + 1
 end
 
+local function is_overdue()
+  local _, first_deadline = plan.zfirst(at.parked)
+  local first = math.min(lines.first_instant(at), first_deadline or math.huge)
+  return first + OVERDUE_US <= at.now or plan.zfirst(at.requeued) ~= nil
+end
+
 local function must_take_in()
+  if is_overdue() then
+    return 0
+  end
   local _, first = plan.zfirst(at.leases)
   first = math.max(first or at.now, leases.grace(at))
   local later = { at.later_high, at.later_normal, at.later_low }

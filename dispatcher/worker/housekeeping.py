@@ -29,14 +29,14 @@ class Housekeeping:
         self.silences: Mapping[str, Silence] = {}
         """Those that were in force the last time that they were told of."""
 
-    def keep_up(self, bounds: Bounds) -> bool:
+    def keep_up(self, bounds: Bounds) -> None:
         """If it is time, put back abandoned jobs, look for removed ones, and trim the dead letters. Tell of all this.
 
-        On a full server every heartbeat trims the dead letters: that gives it room. Returns whether it was time.
+        On a full server every heartbeat trims the dead letters: that gives it room.
         """
         is_due = self._sweep.is_due()
         if is_due is False:
-            return False
+            return
         if is_due:
             if back := self._sweep.sweep():
                 self._log.say("jobs.swept", back=back)
@@ -44,7 +44,6 @@ class Housekeeping:
                 self._log.say("jobs.removed", count=len(removed), ids=" ".join(removed[:NAMED]), detail=REMOVED)
         if trimmed := self._dead_letters.trim(bounds):
             self._log.trimmed(trimmed)
-        return bool(is_due)
 
     def tell_silences(self, silences: Silences, now_us: int) -> None:
         """One line for each silence that is in force now and was not the last time, or the other way round."""

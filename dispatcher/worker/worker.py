@@ -308,8 +308,7 @@ class Worker:
         self._presence.senders = (self._senders, self._senders - self._post_pool.free)
         self._presence.renew()
         self._beat_due = self._clock() + self._beat_s
-        if self._housekeeping.keep_up(self._limits.dispatcher.policy.dead_letters):
-            self._look_at = self._clock()  # it also finds what nothing has rung for
+        self._housekeeping.keep_up(self._limits.dispatcher.policy.dead_letters)
 
     def _reread_limits(self) -> None:
         if self._rereads:
@@ -462,7 +461,7 @@ class Worker:
                 pause_s = min(pause_s * 2, _RECONNECT_TO_S)
                 self._unsettled += self._post_pool.collect()
                 continue
-            self._lost = None
+            self._lost, self._must_take = None, True
             away_s = round(self._clock() - lost_at, 3)
             self._log.say("redis.found", away_s=away_s, given_back=returned)
             return

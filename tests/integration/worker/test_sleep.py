@@ -166,14 +166,31 @@ def test_what_expires_while_it_waits_is_taken_at_that_instant(driven: HandDriven
     assert time.now_s == pytest.approx(MAX_AGE_S, abs=0.5)
 
 
-def test_once_a_minute_one_worker_finds_what_no_bell_has_told(driven: HandDrivenWorker, time: Time) -> None:
+@pytest.mark.parametrize("happening", ["it is scheduled", "it expires", "it is given back"])
+def test_what_another_was_woken_for_that_hangs_is_taken_after_a_heartbeat(
+    driven: HandDrivenWorker, time: Time, happening: str
+) -> None:
+    bob = neighbour(driven.client, time)
+    send(driven, "a")
+    assert len(bob.take(1, 0).batch) == 1
+
     def happens() -> None:
         if time.now_s == 5:
-            driven.client.zadd("{dispatcher}:scheduled", {"later": time.at_server()})
-            driven.client.delete("{dispatcher}:sweep")  # the minute between two sweeps has passed
+            match happening:
+                case "it is scheduled":
+                    driven.client.zadd("{dispatcher}:scheduled", {"later": time.at_server()})
+                case "it expires":
+                    driven.client.zadd("{dispatcher}:parked", {"later": time.at_server()})
+                case _:
+                    bob.give_back()
 
     Producer(driven.client).send("news", "x", id="later", not_before=START_S + 86_400)
     assert driven.next() == ["later"]
+    driven.client.delete(WAKE)
+    hangs = driven.client.connection_pool.make_connection()
+    hangs.connect()
+    hangs.send_command("BLPOP", WAKE, 0)
     pass_time(driven, time, 1, happens)
-    assert driven.next() == ["later"]
+    assert driven.next() == ["a" if happening == "it is given back" else "later"]
     assert time.now_s == pytest.approx(BEAT_S, abs=1)
+    hangs.disconnect()
