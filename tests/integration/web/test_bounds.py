@@ -214,15 +214,16 @@ def test_bodies_that_are_too_large_together_are_refused_until_one_of_them_is_don
     monkeypatch.setattr(bounds, "BODY_S", PATIENCE_S)
     monkeypatch.setattr(bounds, "MOST_BODIES", 10)
     head = ("POST /sleep HTTP/1.1", "Host: localhost", "Content-Length: 8", "Connection: close")
-    with connected(hurried) as first, connected(hurried) as second, connected(hurried) as third:
+    with connected(hurried) as first:
         first.send(*head, body=b"1234567")
         until(lambda: bounds.Held.of_all == 7, "the first body to come")
-        second.send(*head, body=b"1234567")
-        code, text = second.answer()
+        with connected(hurried) as second:
+            second.send(*head, body=b"1234567")
+            code, text = second.answer()
         assert (code, "retry-after: 2" in text) == (503, True)
         assert "the bodies of all requests in hand are over 10 bytes together" in text
-        first.connection.close()
-        until(lambda: bounds.Held.of_all == 0, "the first body to be gone")
+    until(lambda: bounds.Held.of_all == 0, "the first body to be gone")
+    with connected(hurried) as third:
         third.send(*head, body=b"12345678")
         assert "there was no answer in time" in third.answer()[1]
 
