@@ -1,7 +1,7 @@
 -- Keeps a worker's lease, or gives back what it no longer wants: those events are the next to be taken, in order.
 --
 -- @keys events leases leased requeued beat wake parked lines totals awaited deferred deciding freed timers guarantees posting
--- @keys scheduled endings cooldowns pause reopening later_high later_normal later_low
+-- @keys scheduled endings paused cooldowns pause reopening later_high later_normal later_low
 -- @prefixes line waits scope leased
 -- KEYS      as in take.lua
 -- ARGV[1]   JSON {"now": us | absent, "owner", "lease_us": 0 ends the lease,
@@ -75,14 +75,22 @@ local function give_back(id)
   returned = returned + 1
 end
 
-local function is_overdue()
-  local _, first_deadline = plan.zfirst(at.parked)
-  local first = math.min(lines.first_instant(at), first_deadline or math.huge)
-  return first + OVERDUE_US <= at.now or plan.zfirst(at.requeued) ~= nil
+-- The instant since which something may be taken.
+local function due_at()
+  local function first_score(key)
+    local _, score = plan.zfirst(key)
+    return score or math.huge
+  end
+  local first = math.min(first_score(at.parked), first_score(at.scheduled), first_score(at.endings))
+  if redis.call('HEXISTS', at.paused, '*') == 1 then
+    return first
+  end
+  local _, probe = pause.until_of(at)
+  return math.min(first, math.max(math.min(first_score(at.lines), first_score(at.timers)), probe or 0))
 end
 
 local function must_take_in()
-  if is_overdue() then
+  if plan.zfirst(at.requeued) or due_at() + OVERDUE_US <= at.now then
     return 0
   end
   local _, first = plan.zfirst(at.leases)

@@ -24,7 +24,7 @@ local lines = module(function(lines)
   local channels_of -- id -> channels on which it has the turn, once free_all has read them
 
   -- The earliest instant at which something is due, as stored: before this call changes anything.
-  function lines.first_instant(at)
+  local function first_instant(at)
     local first = math.huge
     for _, key in ipairs({ at.lines, at.timers, at.scheduled, at.endings }) do
       first = math.min(first, number_of(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]) or math.huge)
@@ -36,7 +36,7 @@ local lines = module(function(lines)
   function lines.ring_if_earlier(at)
     local added = math.min(plan.zlowest_added(at.lines), plan.zlowest_added(at.timers), plan.zlowest_added(at.scheduled))
     added = math.min(added, at.endings and plan.zlowest_added(at.endings) or added)
-    if added < math.huge and added < lines.first_instant(at) then
+    if added < math.huge and added < first_instant(at) then
       plan.ring(at.wake)
     end
   end

@@ -19,6 +19,7 @@ from dispatcher.core.posts import Paused
 from dispatcher.producer.blocking import Producer
 from dispatcher.settings.environment import Settings
 from dispatcher.store.leases import Outbox
+from dispatcher.store.operator_controls import Pausing
 from tests.support.hand_driven_worker import HandDrivenWorker, send
 from tests.support.processes import until
 from tests.support.servers import Database
@@ -194,3 +195,25 @@ def test_what_another_was_woken_for_that_hangs_is_taken_after_a_heartbeat(
     assert driven.next() == ["a" if happening == "it is given back" else "later"]
     assert time.now_s == pytest.approx(BEAT_S, abs=1)
     hangs.disconnect()
+
+
+def test_a_heartbeat_takes_nothing_for_what_may_not_be_posted(
+    driven: HandDrivenWorker, redis: Database, time: Time, asked: list[tuple[str, int, int]]
+) -> None:
+    """All that waits is due, while everything is paused by hand."""
+
+    def happens() -> None:
+        if time.now_s == BEAT_S:
+            asked.clear()
+        elif time.now_s == 10 * LEASE_S:
+            send(driven, "b")
+
+    keys, _ = keys_of(Settings.isolated())
+    send(driven, "a")
+    taken = driven.take()
+    assert Pausing(redis, keys).pause("*", "olga")
+    driven.worker.dispatch(taken)
+    driven.client.delete(WAKE)
+    pass_time(driven, time, BEAT_S, happens)
+    assert driven.next() == ["b"]
+    assert [call for call, *_ in asked] == ["take"]
