@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import math
 import os
 import secrets
+import sys
 from collections.abc import Iterable
 from typing import Final, TypeAlias
 
@@ -108,12 +108,12 @@ def checked_cost(cost: int, demands: tuple[Demand, ...] = ()) -> int:
 
 
 def checked_timeout(timeout: float | None) -> float | None:
-    """Seconds to wait, or None; raises ``ValueError`` for what is no number from 0 on."""
+    """Seconds to wait, at most what a float can say, or None; raises ``ValueError`` for what is no number from 0 on."""
     if timeout is None:
         return None
-    if not isinstance(timeout, int | float) or math.isnan(timeout) or timeout < 0:
+    if not isinstance(timeout, int | float) or not timeout >= 0:  # nor is NaN
         raise ValueError(f"timeout {shown(timeout)}, expected seconds from 0 on, or None to wait as long as it takes")
-    return timeout
+    return min(timeout, sys.float_info.max)
 
 
 def checked_version(version: str | None) -> str | None:

@@ -100,7 +100,7 @@ class Limiter:
         """Decide each of the requests in order, as if asked one after another at one instant.
 
         More than 128 go to the server in several calls, each at its own instant unless ``now_us`` is given; what cannot
-        be asked is refused before the first of them.
+        be asked is refused before the first of them. If one of them fails, those before it have charged.
         """
         fresh = ids is None and self._once
         demands, names = checked_requests(requests, ids)

@@ -75,7 +75,7 @@ class AsyncLimiter:
         self._turns: Coalescer[WaitingRequest, WaitAnswer] = Coalescer(self._take_turns)
         self._once = self._scripts["gate"].once
 
-    async def try_acquire(
+    async def try_acquire(  # noqa: PLR0913 - what one call may be told, by name
         self,
         scopes: Scopes,
         id: str | None = None,  # noqa: A002 - the field's word
@@ -83,14 +83,15 @@ class AsyncLimiter:
         cost: int = 1,
         with_left: bool = False,
         version: str | None = None,
+        now_us: int | None = None,
     ) -> Verdict:
-        """As ``Limiter.try_acquire``; with ``with_left`` or a ``cost`` it asks alone, not together with other tasks."""
+        """As ``Limiter.try_acquire``; with ``with_left``, ``now_us`` or a ``cost`` it asks apart from other tasks."""
         id_, demands = checked_id(id), checked_scopes(scopes)
         slot, version = slot_of(id_, checked_cost(cost, demands)), checked_version(version)
         fresh = id is None and self._once
-        if with_left or cost > 1:
+        if with_left or cost > 1 or now_us is not None:
             call = self._calls.decide([slot], [demands], fresh=fresh, version=version, left=with_left, cost=cost)
-            return read_verdicts(await self._call("gate", call), call, [id_])[0]
+            return read_verdicts(await self._call("gate", call, checked_now(now_us)), call, [id_])[0]
         return await self._decisions.ask((id_, slot, demands, version, fresh), (version, fresh), demands)
 
     async def try_acquire_many(
@@ -112,11 +113,18 @@ class AsyncLimiter:
             verdicts += read_verdicts(await self._call("gate", call, now_us), call, asked)
         return verdicts
 
-    async def peek(self, scopes: Scopes, id: str | None = None, *, cost: int = 1) -> Verdict:  # noqa: A002 - the field's word
+    async def peek(
+        self,
+        scopes: Scopes,
+        id: str | None = None,  # noqa: A002 - the field's word
+        *,
+        cost: int = 1,
+        now_us: int | None = None,
+    ) -> Verdict:
         """As ``Limiter.peek``."""
         id_, demands = checked_id(id), checked_scopes(scopes)
         call = self._calls.decide([slot_of(id_, checked_cost(cost, demands))], [demands], peek=True, cost=cost)
-        return read_verdicts(await self._call("gate", call), call, None)[0]
+        return read_verdicts(await self._call("gate", call, checked_now(now_us)), call, None)[0]
 
     async def acquire(
         self,

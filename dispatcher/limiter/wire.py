@@ -130,10 +130,15 @@ class Calls:
         self, slots: Sequence[str], demands: Sequence[tuple[Demand, ...]], *, fresh: bool, version: str | None
     ) -> list[Call]:
         """For gate.lua, as many calls as it takes; raises as ``decide`` does, before the first is sent."""
-        return [
+        calls = [
             self.decide(slots[at : at + BATCH], demands[at : at + BATCH], fresh=fresh, version=version)
             for at in range(0, len(slots), BATCH)
         ]
+        if len(calls) > 1:
+            together = _Positions()
+            for call in calls:
+                together.of(tuple(call.scopes))
+        return calls
 
     def wait(self, waiting: Sequence[WaitingRequest]) -> Call:
         """For wait.lua."""

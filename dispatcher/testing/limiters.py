@@ -25,9 +25,10 @@ from dispatcher.limiter.arguments import (
 )
 from dispatcher.limiter.blocking import Limiter
 from dispatcher.limiter.concurrent import AsyncLimiter
-from dispatcher.limiter.wire import Usage, limited
+from dispatcher.limiter.wire import Calls, Usage, limited
 
 _BEGINS_US: Final = 1_700_000_000 * US
+_CALLS: Final = Calls("fake")
 
 _Owner: TypeAlias = tuple[str | int, int]
 """An id, or the number of a request without one; and how many slots it takes at once."""
@@ -168,6 +169,7 @@ class FakeLimiter(Limiter):
     ) -> list[Verdict]:
         """As ``Limiter.try_acquire_many``."""
         demands, names = checked_requests(requests, ids)
+        _CALLS.decide_many(names, demands, fresh=False, version=None)  # for what it refuses
         self._slots.call(checked_version(version))
         with self._at(now_us):
             return [self._slots.decide(id_, each, charges=True) for id_, each in zip(names, demands, strict=True)]
@@ -250,7 +252,7 @@ class AsyncFakeLimiter(AsyncLimiter):
     def __init__(self) -> None:
         self.blocking = FakeLimiter()
 
-    async def try_acquire(
+    async def try_acquire(  # noqa: PLR0913 - what one call may be told, by name
         self,
         scopes: Scopes,
         id: str | None = None,  # noqa: A002 - as AsyncLimiter
@@ -258,9 +260,10 @@ class AsyncFakeLimiter(AsyncLimiter):
         cost: int = 1,
         with_left: bool = False,
         version: str | None = None,
+        now_us: int | None = None,
     ) -> Verdict:
         """As ``AsyncLimiter.try_acquire``."""
-        return self.blocking.try_acquire(scopes, id, cost=cost, with_left=with_left, version=version)
+        return self.blocking.try_acquire(scopes, id, cost=cost, with_left=with_left, version=version, now_us=now_us)
 
     async def try_acquire_many(
         self,
@@ -273,9 +276,16 @@ class AsyncFakeLimiter(AsyncLimiter):
         """As ``AsyncLimiter.try_acquire_many``."""
         return self.blocking.try_acquire_many(requests, ids, version=version, now_us=now_us)
 
-    async def peek(self, scopes: Scopes, id: str | None = None, *, cost: int = 1) -> Verdict:  # noqa: A002 - as AsyncLimiter
+    async def peek(
+        self,
+        scopes: Scopes,
+        id: str | None = None,  # noqa: A002 - as AsyncLimiter
+        *,
+        cost: int = 1,
+        now_us: int | None = None,
+    ) -> Verdict:
         """As ``AsyncLimiter.peek``."""
-        return self.blocking.peek(scopes, id, cost=cost)
+        return self.blocking.peek(scopes, id, cost=cost, now_us=now_us)
 
     async def acquire(
         self,

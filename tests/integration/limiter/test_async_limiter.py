@@ -250,6 +250,20 @@ def test_a_server_that_is_away_is_told_to_every_task(own_server: RedisServer) ->
     asyncio.run(main())
 
 
+def test_a_question_may_name_its_own_instant(run: Run) -> None:
+    async def body(limiter: AsyncLimiter) -> None:
+        user, now_us = scope("user", "1/1h"), 1_732_100_000 * US
+        asked = [limiter.try_acquire(user, now_us=now_us + after_us) for after_us in (0, US, 3_600 * US)]
+        denied = Denied("user", user.limits[0], 3_599 * US)
+        assert [await each for each in asked] == [Admitted(), denied, Admitted()]
+        assert await limiter.peek(user, now_us=now_us + 3_601 * US) == denied
+        for call in (limiter.try_acquire, limiter.peek):
+            with pytest.raises(ValueError, match="now_us -1, expected whole microseconds since 1970"):
+                await call(user, now_us=-1)
+
+    run(body)
+
+
 def test_instants_may_be_made_up(redis_url: str) -> None:
     async def main() -> None:
         async with redis_asyncio(redis_url) as client:

@@ -164,16 +164,39 @@ def test_the_fake_for_asyncio_decides_as_the_other_one() -> None:
         await limiter.enforce("7")
         with pytest.raises(StaleLimits):
             await limiter.try_acquire(user, version="6")
+        later_us, one = limiter.blocking.now_us + 60 * US, Scope("one", "1/1m")
+        assert await limiter.try_acquire(one)
+        assert await limiter.peek(one, now_us=later_us)
+        assert await limiter.try_acquire(one, now_us=later_us)
 
     asyncio.run(body())
 
 
-@pytest.mark.parametrize(("fake", "real"), [(FakeLimiter, Limiter), (AsyncFakeLimiter, AsyncLimiter)])
-def test_a_fake_has_the_calls_of_the_real_one(fake: type[Any], real: type[Any]) -> None:
-    def calls(limiter: type[Any]) -> dict[str, list[str]]:
-        found = inspect.getmembers(limiter, inspect.isfunction)
-        return {name: list(inspect.signature(call).parameters) for name, call in found if not name.startswith("_")}
+@pytest.mark.parametrize("other", [Scope("a", "3/1m"), Scope("a", "2/1m", ids=False)], ids=["limits", "ids"])
+def test_a_fake_refuses_a_batch_with_two_lists_of_limits_for_one_scope(other: Scope) -> None:
+    limiter, scope = FakeLimiter(), Scope("a", "2/1m")
+    with pytest.raises(ValueError, match="scope 'a' stands in one call with two different lists of limits"):
+        limiter.try_acquire_many([scope, other])
+    assert limiter.usage(scope)[0].used == 0
 
-    own = {name for name in vars(fake) if not name.startswith("_")}
-    assert {name: each for name, each in calls(fake).items() if name in calls(real)} == calls(real)
-    assert calls(real).keys() - own == ({"usage", "ensure"} if fake is FakeLimiter else {"usage"})
+
+@pytest.mark.parametrize(
+    ("limiter", "model", "inherited"),
+    [
+        (FakeLimiter, Limiter, {"usage", "ensure"}),
+        (AsyncFakeLimiter, AsyncLimiter, {"usage"}),
+        (AsyncLimiter, Limiter, set()),
+    ],
+    ids=["fake", "fake for asyncio", "asyncio"],
+)
+def test_each_limiter_has_the_calls_of_its_model_with_the_same_arguments(
+    limiter: type[Any], model: type[Any], inherited: set[str]
+) -> None:
+    def calls(of: type[Any]) -> dict[str, list[inspect.Parameter]]:
+        found = inspect.getmembers(of, inspect.isfunction)
+        return {
+            name: list(inspect.signature(call).parameters.values()) for name, call in found if not name.startswith("_")
+        }
+
+    assert {name: each for name, each in calls(limiter).items() if name in calls(model)} == calls(model)
+    assert calls(model).keys() - vars(limiter).keys() == inherited

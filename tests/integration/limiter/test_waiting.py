@@ -119,9 +119,10 @@ def test_at_the_timeout_a_waiter_is_told_and_leaves_the_line(limiter: Limiter, r
     assert redis.zcard(KEYS.scope("user")) == 1
 
 
-def test_a_timeout_that_is_longer_than_the_wait_changes_nothing(limiter: Limiter) -> None:
+@pytest.mark.parametrize("timeout", [PATIENCE_S, 10**400], ids=["seconds", "1e400"])
+def test_a_timeout_that_is_longer_than_the_wait_changes_nothing(limiter: Limiter, timeout: int) -> None:
     limiter.acquire(scope("1/200ms"))
-    assert limiter.acquire(scope("1/200ms"), timeout=PATIENCE_S) == Admitted()
+    assert limiter.acquire(scope("1/200ms"), timeout=timeout) == Admitted()
 
 
 def test_the_guard_waits_as_long_as_it_is_told(limiter: Limiter, redis: Database) -> None:
