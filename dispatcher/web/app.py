@@ -70,7 +70,7 @@ class App:
             _at("/v1/events", GET=self._reads(reading.events), POST=self._ingests(ingest.post_events)),
             _at("/v1/events/{name:path}", GET=self._reads(reading.event), POST=self._ingests(ingest.post_text)),
             _at("/v1/alertmanager", POST=self._ingests(alerts.post, alertmanager.MOST_BODY)),
-            _at("/v1/hooks/{name}", POST=self.guard.opens_by_secret(bounded(counted(self.hooks.post)))),
+            _at("/v1/hooks/{name}", POST=self.guard.opens_by_secret(counted(bounded(self.hooks.post)))),
             _at("/v1/status", GET=self._reads(reading.status)),
             _at("/v1/limits", GET=self._reads(reading.limits)),
             _at("/v1/limits/check", POST=self.guard.opens(Scope.READ)(_of_limits(operating.check_limits))),
@@ -100,19 +100,21 @@ class App:
             _at("/openapi.json", GET=bounded(self._described)),
             *self.page.routes(),
         ]
-        return Starlette(
+        app = Starlette(
             routes=routes,
             middleware=[Middleware(Counted, self.metrics.traffic)],
             exception_handlers={
                 Problem: _told,
                 ConfigError: _told_by_redis,
-                HTTPException: _told_by_starlette,
+                HTTPException: self._told_by_starlette,
                 Exception: self._failed,
             },
         )
+        app.router.redirect_slashes = False
+        return app
 
     def _ingests(self, handler: Handler, most: int = MOST_BODY) -> Endpoint:
-        return self.guard.opens(Scope.INGEST)(bounded(self.metrics.traffic.of_events(handler), most))
+        return self.guard.opens(Scope.INGEST)(self.metrics.traffic.of_events(bounded(handler, most)))
 
     def _reads(self, handler: Handler) -> Endpoint:
         return self.guard.opens(Scope.READ)(bounded(handler))
@@ -135,6 +137,16 @@ class App:
     async def _described(self, request: Request, _body: bytes) -> Response:
         self.guard.check_origin(request)
         return JSONResponse(description())
+
+    async def _told_by_starlette(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)  # noqa: S101 - what Starlette looks up by its class
+        try:
+            self.guard.check_origin(request)
+        except Problem as problem:
+            return problem.response()
+        headers: Mapping[str, str] = error.headers or {}
+        detail = _WORDS.get(HTTPStatus(error.status_code), error.detail)
+        return ProblemResponse(error.status_code, detail, dict(headers))
 
     async def _failed(self, _request: Request, error: Exception) -> Response:
         self.log.failed(error)
@@ -170,12 +182,6 @@ async def _told(_request: Request, problem: Exception) -> Response:
 async def _told_by_redis(_request: Request, error: Exception) -> Response:
     """Redis answers and will not have it, or the limits in force cannot be read: mended, the same request does."""
     return unavailable_by(error).response()
-
-
-async def _told_by_starlette(_request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)  # noqa: S101 - as above
-    headers: Mapping[str, str] = error.headers or {}
-    return ProblemResponse(error.status_code, _WORDS.get(HTTPStatus(error.status_code), error.detail), dict(headers))
 
 
 _WORDS: Final = {

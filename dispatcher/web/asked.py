@@ -44,7 +44,11 @@ class Asked:
     @classmethod
     def in_form(cls, body: bytes) -> Asked:
         """The fields of a form; those that were left empty are not there. ``ids`` may stand several times."""
-        pairs = parse_qsl(body.decode("utf-8", "replace"), max_num_fields=MOST_FIELDS)
+        try:
+            pairs = parse_qsl(body.decode("utf-8", "replace"), max_num_fields=MOST_FIELDS)
+        except ValueError:
+            detail = f"the form has over {MOST_FIELDS} fields, expected at most {MOST_FIELDS}"
+            raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, detail) from None
         fields: dict[str, Any] = dict(pairs)
         if "ids" in fields:
             fields["ids"] = [value for name, value in pairs if name == "ids"]

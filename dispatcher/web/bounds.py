@@ -32,6 +32,8 @@ READ_S: Final = 30.0
 """How long a peer may take to read an answer."""
 
 _LINE: Final = len(b": \r\n")
+_PLAIN: Final = frozenset({"", "identity"})
+"""The encodings of a body that is not compressed."""
 
 Handler: TypeAlias = Callable[[Request, bytes], Awaitable[Response]]
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
@@ -110,6 +112,10 @@ async def _read(request: Request, most: int, remedy: str, held: Held) -> bytes:
         raise Problem(HTTPStatus.REQUEST_TIMEOUT, detail, headers={"Connection": "close"}) from None
     except ClientDisconnect:
         raise Problem(HTTPStatus.BAD_REQUEST, "the connection ended before the body did") from None
+    encodings = [each for each in request.headers.getlist("content-encoding") if each.strip().lower() not in _PLAIN]
+    if body and encodings:
+        detail = f"content-encoding is {encodings[0][:80]!r}, expected none"
+        raise Problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, detail)
     return bytes(body)
 
 
@@ -123,6 +129,7 @@ class BoundedProtocol(H11Protocol):
         super().__init__(*arguments, **options)
         self._phase: object = None
         self._timer: asyncio.TimerHandle | None = None
+        self._has_ended = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn's
         """See ``asyncio.Protocol``."""
@@ -138,6 +145,12 @@ class BoundedProtocol(H11Protocol):
             super().data_received(data)
             self._watch()
 
+    def eof_received(self) -> bool:  # type: ignore[override] # as asyncio has it
+        """See ``asyncio.Protocol``; a peer that ends its side behind a whole request still gets the answer."""
+        self._has_ended = True
+        is_whole = self.conn.their_state in {h11.DONE, h11.MUST_CLOSE}
+        return is_whole and self.cycle is not None and not self.cycle.response_complete
+
     def connection_lost(self, exc: Exception | None) -> None:
         """See ``asyncio.Protocol``."""
         self._stop_timer()
@@ -146,10 +159,12 @@ class BoundedProtocol(H11Protocol):
     def on_response_complete(self) -> None:
         """See uvicorn; from here on its own timer bounds the time until the next request."""
         super().on_response_complete()
-        if self.conn.their_state is h11.IDLE:
-            self._stop_timer()
-        else:
+        if self.conn.their_state is not h11.IDLE:
             self._watch()
+            return
+        self._stop_timer()
+        if self._has_ended:
+            self.timeout_keep_alive_handler()
 
     def timeout_keep_alive_handler(self) -> None:
         """See uvicorn; a peer that has not read its answer holds the connection no longer."""
@@ -163,12 +178,12 @@ class BoundedProtocol(H11Protocol):
         self._refuse(hint, too_large if hint == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE else msg)
 
     def _watch(self) -> None:
-        """Begin the timer of the phase that the request is in, unless it runs."""
+        """Begin the timer of the phase that the request is in, unless it runs; the next request has its own."""
         phase = self.conn.their_state
-        if phase is self._phase or self.transport.is_closing():
+        if (self.cycle, phase) == self._phase or self.transport.is_closing():
             return
         self._stop_timer()
-        self._phase = phase
+        self._phase = (self.cycle, phase)
         if phase is h11.IDLE:
             self._timer = self.loop.call_later(HEAD_S, self._head_is_late)
         else:

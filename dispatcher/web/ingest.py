@@ -95,11 +95,14 @@ class Progress:
 
     def so_far(self) -> dict[str, Any]:
         """For an answer that says from which event on the rest was not handed over."""
-        return {"ids": self.ids, "rest_from": len(self.ids)}
+        return {"ids": self.ids, "rest_from": len(self.ids), **self._counts()}
 
     def done(self) -> dict[str, Any]:
         """For an answer that says that all is done."""
-        return {"ids": self.ids, "enqueued": self.enqueued, "duplicate": self.duplicate}
+        return {"ids": self.ids, **self._counts()}
+
+    def _counts(self) -> dict[str, int]:
+        return {"enqueued": self.enqueued, "duplicate": self.duplicate}
 
 
 class Ingest:
@@ -170,8 +173,6 @@ class Ingest:
 def payloads_in(request: Request, body: bytes) -> Iterable[object]:
     """What stands for an event in a request, in order: a decoded value, or the ``InvalidEvent`` that it is."""
     kind = _kind(request)
-    if encoding := request.headers.get("content-encoding", ""):
-        raise Problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"content-encoding is {encoding[:80]!r}, expected none")
     if kind == cloudevents.BATCH:
         return map(_cloud_payload, _array(body))
     if kind == cloudevents.STRUCTURED:

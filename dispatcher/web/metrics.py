@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -22,13 +23,16 @@ from dispatcher.app.metrics import Facts, read_facts
 from dispatcher.app.operating import Desk
 from dispatcher.errors import ConfigError
 from dispatcher.web.auth import caller_of
-from dispatcher.web.bounds import Handler
+from dispatcher.web.bounds import Endpoint
 from dispatcher.web.exposition import PREFIX, families
 from dispatcher.web.problems import AWAY_RETRY_S, Problem
 from dispatcher.web.threads import Threads
 
 KEPT_S: Final = 1.0
 """So old may the figures be that a scrape gets: one look a second serves all."""
+
+LOOK_S: Final = 2.0
+"""How long a scrape waits for a look, of which there is one at a time; the rest of its time is for the answer."""
 
 NOWHERE: Final = "none"
 """The route of a request that has none."""
@@ -56,21 +60,24 @@ class Traffic:
                 family.add_metric(values, number)
             yield family
 
-    def of_events(self, handler: Handler) -> Handler:
-        """The handler, whose answers say how many events were enqueued and how many were duplicates."""
+    def of_events(self, endpoint: Endpoint) -> Endpoint:
+        """The endpoint, whose answers say how many events were enqueued and how many were duplicates."""
 
-        async def counted(request: Request, body: bytes) -> Response:
+        async def counted(request: Request) -> Response:
             try:
-                response = await handler(request, body)
-            except Problem:
-                self._events[caller_of(request).name, "refused"] += 1  # of the request nothing was enqueued, or not all
+                response = await endpoint(request)
+            except (Problem, ConfigError) as error:
+                self._count(request, {"refused": 1, **(error.members if isinstance(error, Problem) else {})})
                 raise
-            done = json.loads(bytes(response.body))
-            for result in ("enqueued", "duplicate", *(["ignored"] if done.get("ignored") else [])):
-                self._events[caller_of(request).name, result] += done.get(result, 0)
+            self._count(request, json.loads(bytes(response.body)))
             return response
 
         return counted
+
+    def _count(self, request: Request, told: Mapping[str, Any]) -> None:
+        for result in ("enqueued", "duplicate", "ignored", "refused"):
+            if result in told:
+                self._events[caller_of(request).name, result] += told[result]
 
 
 ROUTE: Final = "dispatcher.route"
@@ -125,15 +132,16 @@ class Metrics:
     async def get(self, request: Request, _body: bytes) -> Response:
         """``GET /metrics``: OpenMetrics where the client asks for it, else Prometheus' text.
 
-        503 where Redis is away or refuses, with what is known of this process.
+        503 where Redis is away, refuses or is too slow, with what is known of this process.
         """
         encode, kind = _encoder(request.headers.get("accept", ""))
         begun = time.monotonic()
         found: list[Metric] = []
         status, headers = HTTPStatus.OK, {}
         try:
-            found = await self._threads.run(self._look.families)
-        except (Problem, ConfigError):
+            async with asyncio.timeout(LOOK_S):
+                found = await self._threads.run(self._look.families)
+        except (Problem, ConfigError, TimeoutError):
             status, headers = HTTPStatus.SERVICE_UNAVAILABLE, {"Retry-After": str(AWAY_RETRY_S)}
         took = GaugeMetricFamily(f"{PREFIX}scrape_seconds", "How long this scrape took.", time.monotonic() - begun)
         is_up = int(status == HTTPStatus.OK)

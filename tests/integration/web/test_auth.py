@@ -127,6 +127,11 @@ def test_a_page_of_another_site_changes_nothing(serving: Serving, headers: dict[
     assert status(serving, Host="localhost", **headers) == expected
 
 
+def test_a_path_that_there_is_not_is_as_closed_as_others_to_a_foreign_host(serving: Serving) -> None:
+    with serving.client() as client:
+        assert client.get("/nowhere", headers={"Host": "evil.example"}).status_code == 403
+
+
 def test_a_trusted_host_is_answered_without_tokens(redis_url: str, tmp_path: Path) -> None:
     with Serving(redis_url, tmp_path, DISPATCHER_SERVE_TRUSTED_HOSTS="Events.internal, other") as serving:
         assert status(serving, Host="events.internal:8910") == 202

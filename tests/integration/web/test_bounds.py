@@ -108,6 +108,26 @@ def test_what_gets_no_answer_in_time_is_503(hurried: int) -> None:
     assert "retry-after: 2" in text
 
 
+def test_each_of_the_requests_that_are_sent_ahead_has_its_own_time(
+    hurried: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "ANSWER_S", 0.1)
+    monkeypatch.setattr(bounds, "READ_S", 1.0)
+    with connected(hurried) as peer:
+        peer.connection.sendall(b"GET /sleep HTTP/1.1\r\nHost: localhost\r\n\r\n" * 12)
+        _, text = peer.answer()
+    assert text.count("there was no answer in time") == 12
+
+
+def test_a_peer_that_ends_its_side_gets_all_answers(hurried: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "READ_S", PATIENCE_S)
+    with connected(hurried) as peer:
+        peer.connection.sendall(b"GET /sleep HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2)
+        peer.connection.shutdown(socket.SHUT_WR)
+        _, text = peer.answer()
+    assert text.count("there was no answer in time") == 2
+
+
 def test_the_answer_to_a_defect_says_that_its_connection_ends(hurried: int) -> None:
     with connected(hurried) as peer:
         peer.send("GET /defect HTTP/1.1", "Host: localhost")
@@ -149,6 +169,21 @@ def test_where_redis_does_not_answer_it_is_the_same_within_the_time_of_an_answer
         finally:
             own_server.cont()
     assert [code for code, _ in answers] == [503] * len(ASKED)
+
+
+def test_a_request_of_events_without_an_answer_in_time_is_counted_as_refused(
+    own_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "ANSWER_S", 0.2)
+    with running(own_server.url) as port:
+        own_server.freeze()
+        try:
+            assert "there was no answer in time" in answer_to(port, *ASKED[0])[1]
+            monkeypatch.setattr(bounds, "ANSWER_S", PATIENCE_S)
+            shown = answer_to(port, "GET /metrics", b"")[1]
+        finally:
+            own_server.cont()
+    assert 'result="refused",source="local"} 1.0' in shown
 
 
 def test_lines_that_are_not_all_enqueued_in_time_say_how_far_they_got(own_server: RedisServer) -> None:

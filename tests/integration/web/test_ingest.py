@@ -177,12 +177,21 @@ def test_an_array_of_more_than_500_events_or_lines_of_more_than_10000_are_413(se
     [
         ("/v1/events", {"Content_Type": "application/x-www-form-urlencoded"}),
         ("/v1/events", {"Content_Type": "multipart/form-data; boundary=b"}),
-        ("/v1/events", {"Content_Encoding": "gzip"}),
         ("/v1/events/errors", {"Content_Type": "multipart/form-data; boundary=b"}),
     ],
 )
 def test_other_content_is_415(serving: Serving, path: str, headers: dict[str, str]) -> None:
     assert serving.post(path, EVENT, **headers).status_code == 415
+
+
+@pytest.mark.parametrize("path", ["events", "events/errors", "alertmanager", "hooks/github", "limits/check"])
+def test_a_body_that_is_compressed_is_415_wherever_one_is_taken(serving: Serving, path: str) -> None:
+    answer = serving.post(f"/v1/{path}", EVENT, Content_Encoding="gzip")
+    assert (answer.status_code, answer.json()["detail"]) == (415, "content-encoding is 'gzip', expected none")
+
+
+def test_a_body_may_say_that_it_is_not_compressed(serving: Serving) -> None:
+    assert serving.post("/v1/events", EVENT, Content_Encoding="Identity").status_code == 202
 
 
 def test_a_text_that_is_not_utf_8_or_has_a_label_without_value_is_refused(serving: Serving) -> None:
@@ -237,6 +246,7 @@ def test_json_lines_that_fill_the_queue_say_how_far_they_got_and_sent_again_they
 def test_unknown_paths_and_methods_are_problems_too(serving: Serving) -> None:
     with serving.client() as client:
         assert client.get("/v2/nothing").status_code == 404
+        assert client.get("/v1/status/").status_code == 404, "a slash more is another path"
         answer = client.get("/v1/alertmanager")
         assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
         assert answer.headers["content-type"] == "application/problem+json"

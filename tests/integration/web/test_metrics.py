@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -9,15 +11,23 @@ from pathlib import Path
 import pytest
 from prometheus_client.core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
+from starlette.requests import Request
+from starlette.responses import Response
 
+from dispatcher.app.operating import Desk
+from dispatcher.app.servers import Server
 from dispatcher.core.limits import Lane, Reason
 from dispatcher.errors import GateUnavailable
 from dispatcher.producer.blocking import Producer
 from dispatcher.server.keys import Keys
+from dispatcher.settings.environment import Settings
 from dispatcher.testing import SlackStandIn
-from dispatcher.web.metrics import Look
+from dispatcher.web import metrics
+from dispatcher.web.bounds import MOST_BODY
+from dispatcher.web.metrics import Look, Metrics
+from dispatcher.web.threads import MOST, Threads
 from tests.support.commands import run
-from tests.support.processes import until
+from tests.support.processes import PATIENCE_S, until
 from tests.support.scrapes import COUNTERS, GAUGES, HISTOGRAMS, OF_PROCESS, Scrape
 from tests.support.servers import Database, RedisServer
 from tests.support.serving import Serving
@@ -147,6 +157,39 @@ def test_without_redis_a_scrape_is_503_and_says_so(own_server: RedisServer, tmp_
         gone = Scrape.of(client.get("/metrics").text)
     assert gone.value("redis_up") == 0
     assert "events_total" not in gone.samples
+
+
+def test_events_are_counted_also_where_the_rest_found_no_room_and_refusals_wherever_they_are(
+    env: dict[str, str], tmp_path: Path
+) -> None:
+    lines = b"".join(b'{"category": "errors", "text": "x", "id": "e%d"}\n' % n for n in (0, *range(999)))
+    kind = {"Content_Type": "application/x-ndjson"}
+    with Serving(env["DISPATCHER_REDIS_URL"], tmp_path, DISPATCHER_MAX_WAITING="700") as serving:
+        assert serving.post("/v1/events", lines, **kind).json()["rest_from"] == 500
+        assert serving.post("/v1/events", b" " * (MOST_BODY + 1)).status_code == 413
+        with serving.client() as client:
+            found = Scrape.of(client.get("/metrics").text)
+    assert found.by("http_events_total", "result") == {"enqueued": 499, "duplicate": 1, "refused": 2}
+
+
+def test_a_scrape_that_cannot_look_in_time_has_what_needs_no_redis(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scrape(threads: Threads) -> Response:
+        others = [asyncio.create_task(threads.run(goes_on.wait)) for _ in range(MOST)]
+        await asyncio.sleep(0)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                return await Metrics(desk, threads).get(Request({"type": "http", "headers": []}), b"")
+        finally:
+            goes_on.set()
+            await asyncio.gather(*others)
+
+    goes_on = threading.Event()
+    desk = Desk(Settings.isolated(), Server("redis://127.0.0.1:1", "there"), timeout_s=0.2)
+    monkeypatch.setattr(metrics, "LOOK_S", 0)
+    with Threads() as threads:
+        answer = asyncio.run(scrape(threads))
+    assert answer.status_code == 503
+    assert Scrape.of(bytes(answer.body).decode()).value("redis_up") == 0
 
 
 def test_one_look_a_second_serves_all_scrapes() -> None:

@@ -375,6 +375,13 @@ def test_a_silence_that_cannot_be_is_shown_again_with_what_is_wrong(
     assert browser.get("/v1/silences").json() == {"silences": []}
 
 
+@pytest.mark.parametrize("path", ["/dead/purge", "/silences/add"])
+def test_a_form_of_too_many_fields_is_told_on_a_page(browser: httpx.Client, path: str) -> None:
+    answer = browser.post(path, content="a=&" * 1_001)
+    assert answer.status_code == 422
+    assert "expected at most 1000" in read_html(answer.text).one("main").text
+
+
 def test_the_rules_of_a_category_are_said_in_sentences(redis_url: str, tmp_path: Path) -> None:
     (tmp_path / "limits.yaml").write_text(RULES, encoding="utf-8")
     with Serving(redis_url, tmp_path, DISPATCHER_LIMITS_FILE="limits.yaml") as serving, serving.client() as client:
