@@ -61,7 +61,7 @@ else
   end
   local _, line_at = plan.zfirst(at.lines)
   local _, timer_at = plan.zfirst(at.timers)
-  if math.min(line_at or math.huge, timer_at or math.huge) <= at.now then
+  if math.min(line_at or math.huge, timer_at or math.huge) < math.huge then -- in a pause `take` names no such instant
     plan.ring(at.wake)
   end
 end

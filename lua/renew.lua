@@ -10,7 +10,7 @@
 --           "name": with keep: what all names begin with under which this owner may hold events; they are given up}
 -- Returns   [how many events were given back, 1 where there is more to give back than one call does: ask again, us until the
 --           owner must take though nothing rings; 0 with keep]. It must take when the first lease ends, when the first job of RQ's registries
---           is due, and now, if something is overdue: the worker that was woken for it may hang. An event given back was not posted: this
+--           is due, and now, if something is overdue: who was to wake for it may be busy or hang. An event given back was not posted: this
 --           owner says so, and it lives. One that stood in a category's line goes back there, one that was to be reconciled on its timer.
 -- @include prelude
 -- @include plan
@@ -126,7 +126,7 @@ elseif not is_held then
 else
   plan.zadd(at.leases, at.now, call.owner)
 end
-if returned > 0 then
+if returned > 0 or call.lease_us == 0 then -- others may not know of an instant that this owner would have woken for
   plan.ring(at.wake)
 end
 local take_in_us = call.keep and 0 or must_take_in()

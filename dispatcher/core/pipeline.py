@@ -96,6 +96,13 @@ class Capacity:
         return going, staying
 
 
+class Begun(NamedTuple):
+    """The posts that may be made now. ``is_held_up``: of the others some wait for a pause or a cool-down to end."""
+
+    posts: list[Started]
+    is_held_up: bool
+
+
 class _LinedUp(NamedTuple):
     """The ids of events that need not wait, and the ends of events that found no place in their line."""
 
@@ -178,17 +185,17 @@ class Dispatcher:
             found = self._line_up_refused(found)
             found = self._settle_ended(found)
             going, staying = capacity.parted(found.admitted)
-            started = self._start(going, capacity, is_last=is_last)
+            started = self._start(going, capacity, is_last=is_last).posts
         except StaleLimits as error:
             raise Overtaken(found.undecided, error.in_force) from error
         if capacity.standby is not None:
             capacity.standby.put(staying)
         return started
 
-    def start(self, standing_by: Sequence[Candidate], capacity: Capacity) -> list[Started]:
+    def start(self, standing_by: Sequence[Candidate], capacity: Capacity) -> Begun:
         """Mark events that stood by as posts that may be made now, and park the others.
 
-        Everything that the worker took before must be decided. Returns and raises as ``dispatch``.
+        Everything that the worker took before must be decided. ``capacity`` gets the posts. Raises as ``dispatch``.
         """
         try:
             return self._start(standing_by, capacity, is_last=True, stood_by=True)
@@ -471,17 +478,18 @@ class Dispatcher:
 
     def _start(
         self, admitted: Sequence[Candidate], capacity: Capacity, *, is_last: bool = False, stood_by: bool = False
-    ) -> list[Started]:
+    ) -> Begun:
         if not admitted:
-            return []
+            return Begun([], is_held_up=False)
         by_s = self.clock() + self.post_s
         answers = self.outbox.start(admitted, capacity.free, is_last=is_last, stood_by=stood_by)
         started = [replace(answer, leaves_by_s=by_s) for answer in answers if isinstance(answer, Started)]
         for each in started:
             capacity.begin(each)
-        self.observer.waiting([answer for answer in answers if isinstance(answer, Waiting)])
+        waiting = [answer for answer in answers if isinstance(answer, Waiting)]
+        self.observer.waiting(waiting)
         self.observer.lost([each.leased for each, answer in zip(admitted, answers, strict=True) if answer is None])
-        return started
+        return Begun(started, is_held_up=any(each.reason is not Reason.PACE for each in waiting))
 
 
 def _parts_of(batch: Sequence[Leased | Undecodable]) -> list[Sequence[Leased | Undecodable]]:

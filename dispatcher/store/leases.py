@@ -262,8 +262,8 @@ class Outbox:
     def renew(self) -> int:
         """Prolong the lease. Returns in how many microseconds the owner must take although nothing has rung.
 
-        Then the lease of another owner may have ended, or a job of RQ's registries may be due; or something is overdue,
-        since the worker that was woken for it hangs.
+        Then the lease of another owner may have ended, or a job of RQ's registries may be due. It is 0 if something is
+        overdue.
         """
         return self._renewed({"lease_us": self._lease_us})[1]
 

@@ -54,6 +54,7 @@ TOGETHER_S: Final = 0.005
 
 _PIPE: Final = -1
 
+_MOST_TOKENS: Final = 16  # as in lua/include/plan.lua
 _ANSWER_S: Final = 0.002  # within this time the server says that a lane still holds something
 
 
@@ -203,30 +204,42 @@ class Worker:
         if not (free and self._posts_wait and self._standby) or self._outbox.ahead:
             return None
         taken = self._take(only_due=True)
+        self._must_take |= not taken.batch  # nobody sleeps by this answer
         return taken if taken.batch else None
 
     def _start_standby(self) -> None:
-        """Start the posts of events that stand by, as far as senders are free. What may stand by no more is parked."""
+        """Start the posts of events that stand by, as far as senders are free. What may stand by no more is parked.
+
+        If one is held up by a pause or a cool-down, the others are tried at once: else each would be parked by itself.
+        """
+        is_held_up = False
         while self._last is not None and self._standby:
             if self._standby.must_ask_again(self._limits.version):
                 self._standby.close()
-                self._decide(self._last, [taken_again(each.leased) for each in self._standby.all()])
+                self._decide_again([taken_again(each.leased) for each in self._standby.all()])
                 return
             free = self._post_pool.free
-            candidates = self._standby.next(free)
+            candidates = self._standby.all() if is_held_up else self._standby.next(free)
             if not candidates:
                 return
             try:
-                started = self._limits.dispatcher.start(candidates, Capacity(free, self._post_pool.start))
+                begun = self._limits.dispatcher.start(candidates, Capacity(free, self._post_pool.start))
             except Overtaken as error:
                 self._follow()
-                self._decide(self._last, error.undecided)
-            else:
-                has_parked = len(started) < len(candidates)
-                self._posts_wait |= has_parked
-                self._must_take |= has_parked
-                if len(started) < min(free, len(candidates)):
-                    return  # parked events go first
+                self._decide_again(error.undecided)
+                return
+            has_parked = len(begun.posts) < len(candidates)
+            self._posts_wait |= has_parked
+            self._must_take |= has_parked
+            is_held_up = begun.is_held_up
+            if len(begun.posts) < min(free, len(candidates)) and not is_held_up:
+                return  # parked events go first
+
+    def _decide_again(self, batch: Sequence[Leased | Undecodable]) -> None:
+        """Decide events that stood by, by other limits. Some may wait then."""
+        if self._last is not None:
+            self._decide(self._last, batch)
+            self._must_take = True
 
     def _park_standby(self) -> None:
         """For any worker to post."""
@@ -248,12 +261,12 @@ class Worker:
         of its lease counts as a death. ``ConfigError`` is an exception to this: no event can cause it.
         """
         returned = 0
+        self._doorbell.close()  # long before the lease ends, which wakes another worker
         try:
             returned = self._finish_posts()
             self._tell_arrivals()
             if self._may_give_back:
                 returned += self._outbox.give_back(self._in_hand())
-            self._doorbell.close()
             self._presence.leave()
         except GateUnavailable as error:
             self._log.say("worker.stopped", worker=self.name, detail=str(error))
@@ -319,18 +332,19 @@ class Worker:
         """Take a batch, and let the server take the next ones while this one is decided.
 
         While parked events wait for a sender, nothing is prefetched, and every other batch holds no new events. So
-        posts start first, and are on their way while the server looks at new events. ``only_due``: nor does this one.
-        Nor is anything prefetched after a batch that was mostly posted: the next ones would wait for the senders.
+        posts start first, and are on their way while the server looks at new events. ``only_due``: this batch holds no
+        new events. Nothing is prefetched either after a batch that was mostly posted: the next ones would wait for the
+        senders.
         """
         free = self._post_pool.free
         only_due |= free > 0 and self._posts_wait and self._took_new and not self._outbox.ahead
-        is_storm = self._last is not None and self._last.has_brought and not self._was_posted
-        may_prefetch = is_storm and not self._standby
+        was_suppressed = self._last is not None and self._last.has_brought and not self._was_posted
+        may_prefetch = was_suppressed and not self._standby
         starts = 0 if self._standby else free  # what stands by comes before new events
         new = min(self._batch, self._standby.room + starts) if self._standby.is_open else self._batch
         taken = self._last = self._outbox.take(0 if only_due else new, free)
         self._taken_at, self._took_new = self._clock(), not only_due
-        self._look_at = self._taken_at + (taken.lease_us - taken.now_us) / US
+        self._look_at = self._instant(taken, taken.lease_us)
         self._must_take, self._was_posted = False, False
         self._posts_wait = taken.posts_wait
         try:
@@ -363,8 +377,9 @@ class Worker:
     def _sleep(self, taken: Taken, *, burst: bool) -> None:
         """Sleep until there may be something to take. Does not sleep while there is more to take.
 
-        Posts that end meanwhile are settled, and the lease is prolonged. If a post that arrived lets another event go,
-        its script rings. After any other end this returns.
+        Posts that end meanwhile are settled, and the lease is prolonged. If Slack has accepted them, this sleeps on:
+        the script rings if one of them lets another event go earlier than all that wait. A worker that can post nothing
+        at the instant when a parked event may go wakes another worker.
         """
         can_start = self._standby and self._post_pool.free
         if taken.prefiltered or self._outbox.ahead or can_start or (taken.more and not taken.suspended):
@@ -372,9 +387,9 @@ class Worker:
         self._presence.state = WorkerStatus.SUSPENDED if taken.suspended else WorkerStatus.IDLE
         could_post = self._post_pool.free > 0
         until = [math.inf]
-        next_us = taken.next_us if could_post else taken.next_busy_us
-        if next_us is not None:
-            until.append(self._taken_at + (next_us - taken.now_us) / US)
+        next_at, busy_at = self._instant(taken, taken.next_us), self._instant(taken, taken.next_busy_us)
+        wakes_another = not could_post and self._taken_at < next_at < busy_at  # else a script has rung
+        until.append(next_at if could_post or wakes_another else busy_at)
         if burst:
             until.append(self._clock() + _BURST_LOOK_S)  # no bell rings when others settle the last events
         if taken.suspended:
@@ -383,12 +398,18 @@ class Worker:
             until.append(self._standby.until)
         while not self._sleep_until(min(*until, self._look_at), lanes=not taken.suspended):
             is_time = self._clock() >= min(*until, self._look_at)
+            if wakes_another and self._clock() >= next_at and not self._post_pool.free:
+                self._doorbell.wake_another()
             if not could_post or self._is_stopping or self._rereads or is_time:
                 return
             self._settle_posts()
             self._beat()
             if self._must_take:
                 return
+
+    def _instant(self, taken: Taken, us: int | None) -> float:
+        """An instant of the server's clock by this worker's."""
+        return math.inf if us is None else self._taken_at + (us - taken.now_us) / US
 
     def _sleep_until(self, instant: float, *, lanes: bool) -> bool:
         """Sleep until the instant, the next beat or a ring; whether the server rang."""
@@ -485,11 +506,14 @@ class Doorbell:
     def __init__(
         self, client: Client, lanes: Sequence[str], wake: str, clock: Callable[[], float] = time.monotonic
     ) -> None:
+        self._client = client
         self._pool = client.connection_pool
+        self._wake_list = wake
         self._clock = clock
         self._commands: list[tuple[Any, ...]] = [("BLMOVE", lane, lane, "LEFT", "LEFT", 0) for lane in lanes]
         self._commands.append(("BLPOP", wake, 0))
         self._lanes = set(range(len(lanes)))
+        self._token = len(lanes)
         self._connections: dict[int, Any] = {}
         self._armed: set[int] = set()
         self._full_until = 0.0
@@ -520,7 +544,8 @@ class Doorbell:
         """Return after ``seconds``, or as soon as something rings; whether the server rang.
 
         ``lanes=False`` sleeps through new jobs (suspended), ``wake=False`` leaves the tokens to others (it could post
-        nothing), ``server=False`` listens to this process alone. Raises ``GateUnavailable`` when the server goes away.
+        nothing; a token that comes all the same is passed on), ``server=False`` listens to this process alone. Raises
+        ``GateUnavailable`` when the server goes away.
         """
         end = self._clock() + seconds
         while True:
@@ -563,7 +588,17 @@ class Doorbell:
                 self._drain()
             else:
                 self._hear(index)
-        return rang
+        if not wake and self._token in rang:
+            self.wake_another()
+        return rang if wake else rang - {self._token}
+
+    def wake_another(self) -> None:
+        """Leave a token for another worker. Raises ``GateUnavailable``."""
+        with translate_outages():
+            pipe = self._client.pipeline(transaction=False)
+            pipe.rpush(self._wake_list, "1")
+            pipe.ltrim(self._wake_list, 0, _MOST_TOKENS - 1)
+            pipe.execute()
 
     def close(self) -> None:
         """Drop the blocking connections; the next sleep opens them again. The pool counts each of them once."""

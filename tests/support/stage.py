@@ -266,7 +266,7 @@ class Worker:
 
     def start_standby(self, standing_by: Sequence[Candidate], free: int) -> list[Started]:
         """Start events that stood by."""
-        started = self.dispatcher.start(standing_by, Capacity(free))
+        started = self.dispatcher.start(standing_by, Capacity(free)).posts
         self.stage.attempts += [(self.stage.clock.now_us, each) for each in started]
         return started
 

@@ -75,6 +75,17 @@ def test_a_token_wakes_one_sleeper_of_two(redis: Database) -> None:
         bell.close()
 
 
+def test_a_token_for_which_a_worker_still_waits_that_can_post_nothing_is_passed_on(
+    doorbell: Doorbell, redis: Database
+) -> None:
+    doorbell.sleep(0)  # now the server holds its BLPOP
+    redis.rpush("{d}:wake", "1")
+    assert redis.llen("{d}:wake") == 0
+    assert not doorbell.sleep(LONG_S, wake=False)
+    assert redis.lrange("{d}:wake", 0, -1) == [b"1"]
+    assert doorbell.sleep(LONG_S)
+
+
 def test_a_ring_before_the_sleep_is_not_lost(doorbell: Doorbell) -> None:
     doorbell.ring()
     assert slept(doorbell) < LONG_S

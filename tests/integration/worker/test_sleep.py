@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import pytest
 from rq import Queue
 from rq.serializers import JSONSerializer
 
+from dispatcher.app.limits import publish
 from dispatcher.app.servers import keys_of
 from dispatcher.core.limits import US
-from dispatcher.core.posts import Paused
+from dispatcher.core.posts import Message, Paused, RateLimitedBySlack, Receipt
+from dispatcher.core.states import Candidate, Leased, Started, Waiting
 from dispatcher.producer.blocking import Producer
 from dispatcher.settings.environment import Settings
 from dispatcher.store.leases import Outbox
 from dispatcher.store.operator_controls import Pausing
+from dispatcher.store.versions import Unless, Versions
 from tests.support.hand_driven_worker import HandDrivenWorker, send
 from tests.support.processes import until
 from tests.support.servers import Database
@@ -167,6 +171,62 @@ def test_what_expires_while_it_waits_is_taken_at_that_instant(driven: HandDriven
     assert time.now_s == pytest.approx(MAX_AGE_S, abs=0.5)
 
 
+def test_what_expires_after_newer_limits_have_refused_it_is_taken_at_that_instant(
+    driven: HandDrivenWorker, redis: Database, time: Time
+) -> None:
+    """It stood by when they came in force. The token of that has gone to another worker."""
+    keys, _ = keys_of(Settings.isolated())
+    send(driven, *(f"e{n}" for n in range(6)))
+    send(driven, "x", category="brief")
+    taken = driven.take()
+    driven.worker.dispatch(taken)
+    newer = LIMITS.replace("global: {limits: []}", "global: {limits: [2/1h]}")
+    publish(Versions(redis, keys), driven.file(newer), "bob", Unless.SAME, lambda *_, **__: None)
+    redis.delete(WAKE)
+    pass_time(driven, time, 0.5, lambda: redis.delete(WAKE))
+    expired = driven.worker.next_batch(taken)
+    assert expired is not None
+    assert driven.ids_of(expired) == ["x"]
+    assert time.now_s == pytest.approx(MAX_AGE_S, abs=1)
+
+
+def test_what_expires_is_taken_at_that_instant_also_after_a_look_for_parked_events_that_others_have_taken(
+    redis: Database, tmp_path: Path, time: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody sleeps by the instants of such a look."""
+    driven = HandDrivenWorker(redis, 16, tmp_path, clock=time.at_worker, limits=LIMITS, server_clock=time.at_server)
+    bob = neighbour(redis, time)
+    bob.take(0, 0)
+
+    def start_and_wake_bob(
+        candidates: Sequence[Candidate], free: int, *, is_last: bool = False, stood_by: bool = False
+    ) -> list[Started | Waiting | None]:
+        answers = start(candidates, free, is_last=is_last, stood_by=stood_by)
+        monkeypatch.setattr(driven.outbox, "start", start)
+        assert bob.take(0, 5).batch
+        return answers
+
+    Producer(redis).send("news", "x", id="urgent", priority="high", thread="t")  # in a thread, so it does not stand by
+    send(driven, *(f"e{n}" for n in range(4)))
+    send(driven, "first", "second", category="brief")
+    send(driven, *(f"f{n}" for n in range(6)))
+    taken = driven.take()
+    cast("list[Leased]", taken.batch).sort(key=lambda each: 5 if each.id == "urgent" else int(each.id[0] != "e") * 9)
+    driven.worker.dispatch(taken)
+    start = driven.outbox.start
+    monkeypatch.setattr(driven.outbox, "start", start_and_wake_bob)
+    pass_time(driven, time, 0.5, lambda: (bob.renew(), redis.delete(WAKE)))
+    pool = driven.worker._post_pool  # noqa: SLF001 - as above
+    until(lambda: len(pool._done) == len(pool._in_flight), "the end of the posts")  # noqa: SLF001 - as above
+    redis.delete(WAKE)
+    expired = driven.worker.next_batch(taken)
+    assert expired is not None
+    assert driven.ids_of(expired) == ["second"]
+    assert time.now_s == pytest.approx(MAX_AGE_S, abs=1)
+    driven.bell.meanwhile = lambda: None
+    driven.worker.sign_off()
+
+
 @pytest.mark.parametrize("happening", ["it is scheduled", "it expires", "it is given back"])
 def test_what_another_was_woken_for_that_hangs_is_taken_after_a_heartbeat(
     driven: HandDrivenWorker, time: Time, happening: str
@@ -217,3 +277,78 @@ def test_a_heartbeat_takes_nothing_for_what_may_not_be_posted(
     pass_time(driven, time, BEAT_S, happens)
     assert driven.next() == ["b"]
     assert [call for call, *_ in asked] == ["take"]
+
+
+def test_what_a_worker_that_stops_would_have_woken_for_is_taken_at_its_instant(
+    driven: HandDrivenWorker, redis: Database, time: Time
+) -> None:
+    bob, due_s = neighbour(redis, time), LEASE_S + 5
+
+    def happens() -> None:
+        if time.now_s == 2:
+            redis.zadd("{dispatcher}:scheduled", {"later": (START_S + due_s) * US})
+            bob.take(0, 4)
+        elif time.now_s == 5:
+            assert bob.give_back() == 0
+
+    Producer(redis).send("news", "x", id="later", not_before=START_S + 86_400)
+    assert driven.next() == ["later"]
+    redis.delete(WAKE)
+    pass_time(driven, time, 1, happens)
+    assert driven.next() == ["later"]
+    assert time.now_s == due_s
+
+
+def test_after_a_resume_by_hand_what_waits_is_taken_at_its_instant(
+    driven: HandDrivenWorker, redis: Database, time: Time
+) -> None:
+    """A take in a pause names no instant at which an event may be posted."""
+    pausing, cool_s = Pausing(redis, keys_of(Settings.isolated())[0], clock=time.at_server), 35
+
+    def happens() -> None:
+        match time.now_s:
+            case 3:
+                pausing.pause("*", "olga")
+            case 5:
+                redis.rpush(WAKE, "1")
+            case 10:
+                pausing.resume("*")
+
+    driven.desk.reply = lambda _: RateLimitedBySlack(cool_s * US, "ratelimited")
+    send(driven, "a")
+    taken = driven.take()
+    driven.worker.dispatch(taken)
+    pass_time(driven, time, 1, happens)
+    again = driven.worker.next_batch(taken)
+    assert again is not None
+    assert driven.ids_of(again) == ["a"]
+    assert time.now_s == cool_s + 1, "a second in which the post was answered"
+
+
+def test_a_worker_that_can_post_nothing_when_an_event_may_go_wakes_another(
+    driven: HandDrivenWorker, redis: Database, time: Time
+) -> None:
+    answered, due_s = threading.Event(), 2
+
+    def reply(message: Message) -> Receipt:
+        assert answered.wait(10)
+        return Receipt(message.channel, "1.1")
+
+    def happens() -> None:
+        time.now_s += 1
+        if time.now_s == due_s + 2:
+            assert redis.llen(WAKE) == 1
+            redis.delete("{dispatcher}:timers")
+            answered.set()
+            send(driven, "e")
+        driven.bell.ring()
+
+    driven.desk.reply = reply
+    send(driven, "a", "b", "c", "d")
+    taken = driven.take()
+    redis.zadd("{dispatcher}:timers", {"another": (START_S + due_s) * US})
+    driven.worker.dispatch(taken)
+    redis.delete(WAKE)
+    driven.bell.meanwhile = happens
+    assert driven.next() == ["e"]
+    assert time.now_s == due_s + 2

@@ -13,7 +13,7 @@ import pytest
 from dispatcher.app.limits import publish
 from dispatcher.app.servers import keys_of
 from dispatcher.core.limits import US
-from dispatcher.core.posts import Message, Paused, PostResult, Receipt
+from dispatcher.core.posts import Message, Paused, PostResult, RateLimitedBySlack, Receipt
 from dispatcher.core.states import Candidate, Leased, Started, Waiting, boottime_s
 from dispatcher.errors import GateUnavailable
 from dispatcher.producer.blocking import Producer
@@ -217,6 +217,32 @@ def test_no_event_that_stands_by_is_posted_after_a_refusal_that_pauses_posting(
     go_on(driven)
     assert len(driven.desk.posts) == SENDERS
     assert {*EVENTS[SENDERS:]} <= members(driven.client, PARKED)
+
+
+@pytest.mark.usefixtures("standing_by")
+@pytest.mark.parametrize(
+    "refusal", [Paused("invalid_auth", "the token is not valid"), RateLimitedBySlack(30 * US, "ratelimited")]
+)
+def test_after_a_refusal_that_holds_them_up_all_that_stand_by_are_parked_at_once(
+    driven: HandDrivenWorker, slack: Slack, monkeypatch: pytest.MonkeyPatch, refusal: PostResult
+) -> None:
+    calls: list[int] = []
+
+    def noted(
+        candidates: Sequence[Candidate], free: int, *, is_last: bool = False, stood_by: bool = False
+    ) -> list[Started | Waiting | None]:
+        calls.append(len(candidates))
+        return start(candidates, free, is_last=is_last, stood_by=stood_by)
+
+    start = driven.outbox.start
+    monkeypatch.setattr(driven.outbox, "start", noted)
+    slack.result = lambda _: refusal
+    slack.answer(1)
+    until(lambda: len(driven.worker._post_pool._done) == 1, "the end of the post")  # noqa: SLF001 - as above
+    go_on(driven)
+    assert calls[:2] == [1, 7]
+    assert {*EVENTS[SENDERS:]} <= members(driven.client, PARKED)
+    slack.answer(100)
 
 
 @pytest.mark.usefixtures("standing_by")
