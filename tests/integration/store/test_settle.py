@@ -100,6 +100,7 @@ def test_a_settled_event_leaves_nothing_but_its_slots_and_its_records(
         keys.decisions[2],
         keys.decision_logs[1],
         keys.posted,
+        keys.wake,  # what a worker leaves that stops
         *map(keys.scope, ("global", "category:errors", "pace:#general")),
     }
     assert {key.decode() for key in redis.scan_iter()} == {*kept, stage.queue.queues}
