@@ -168,6 +168,8 @@ class Event:
 
 
 _KEYS: Final = frozenset(Event.__dataclass_fields__)
+_NAMES: Final = sorted({"v", *_KEYS})
+"""The keys that an event may have on the wire."""
 
 
 def encode_event(event: Event) -> str:
@@ -301,7 +303,11 @@ def _refuse_label(labels: object, *, in_python: bool) -> None:
     if not isinstance(labels, Mapping) or len(labels) > MAX_LABELS:
         return
     for name, value in labels.items():
-        if isinstance(name, str) and not isinstance(value, str):
+        if not isinstance(name, str):
+            raise InvalidEvent(
+                f"a key of labels is {in_words(name, in_python=True)}, expected a string", pointer="/labels"
+            )
+        if not isinstance(value, str):
             said = in_words(value, in_python=in_python)
             place = f"/labels{_pointer(name)}"
             is_large = isinstance(value, int) and not isinstance(value, bool)
@@ -373,7 +379,7 @@ def _unknown_keys(keys: list[Any]) -> str:
     told = "; ".join(map(_unknown_key, keys[:MOST_TOLD]))
     if len(keys) > MOST_TOLD:
         told = f"{told}; and {len(keys) - MOST_TOLD} more"
-    return f"{told}, expected one of {', '.join(sorted(_KEYS))}" if not any(map(_near, keys[:MOST_TOLD])) else told
+    return f"{told}, expected one of {', '.join(_NAMES)}" if not any(map(_near, keys[:MOST_TOLD])) else told
 
 
 def _unknown_key(key: object) -> str:
@@ -384,7 +390,7 @@ def _unknown_key(key: object) -> str:
 def _near(key: object) -> str | None:
     from difflib import get_close_matches
 
-    return next(iter(get_close_matches(str(key)[:LONGEST], _KEYS, n=1)), None)
+    return next(iter(get_close_matches(str(key)[:LONGEST], _NAMES, n=1)), None)
 
 
 _RULES: Final[tuple[tuple[str, Callable[[Any], bool], str], ...]] = (
@@ -419,7 +425,7 @@ _IS_VALID: Final = {name: is_valid for name, is_valid, _ in _RULES}
 
 def in_words(value: object, *, in_python: bool = False) -> str:
     """A value for a message, cut where it is long."""
-    is_own_word = isinstance(value, str) or (in_python and (value is None or isinstance(value, bool)))
+    is_own_word = isinstance(value, str | bytes) or (in_python and (value is None or isinstance(value, bool)))
     text = repr(value) if is_own_word else _as_json(value)
     if len(text) > LONGEST:
         text = f"{text[: LONGEST - 3]}..."

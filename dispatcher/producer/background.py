@@ -156,17 +156,19 @@ class BackgroundSender:
                 self._producer = self._producer or self._connect()
                 self._producer.send_many([*batch, *told])
             except InvalidEvent as error:
-                batch = [event for event in batch if event is not error.rest[-1]]
-                with self._changed:
-                    self._left_out += 1
+                invalid = error.rest[-1]
+                batch = [event for event in batch if event is not invalid]
+                with self._changed:  # a count of which no event can be made is told to nobody
+                    self._left_out = 0 if invalid in told else self._left_out + 1
+                left_out, told = 0, []  # it was not handed over, and now the count is another
             except Exception:  # noqa: BLE001 - whatever it is, it is tried again; what is lost meanwhile is counted
                 pause_s = self._wait(pause_s, me)
+                if self._has_ended(me):
+                    return
             else:
                 with self._changed:
                     self._left_out -= left_out
                     self._waited_in_vain = False
-                return
-            if self._has_ended(me):
                 return
 
     def _wait(self, pause_s: float, me: threading.Thread) -> float:

@@ -8,7 +8,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias, TypedDict, Unpack
 
-from dispatcher.core.event import Event, job_id_for, new_event_id
+from dispatcher.core.event import Event, in_words, job_id_for, new_event_id
 from dispatcher.errors import DuplicateEvent, GateUnavailable, InvalidEvent, QueueFull, QueueUnavailable, SendStopped
 from dispatcher.jsonio import encode
 from dispatcher.server.keys import Keys
@@ -114,8 +114,10 @@ class Producer:
         ``fields`` are those of ``Event``: channel, blocks, thread, thread_ts, priority, labels, created_at, max_age,
         mrkdwn.
         Raises ``InvalidEvent``, ``QueueFull``, ``QueueUnavailable`` (within 2 s), ``DuplicateEvent``; ``ConfigError``
-        where the server answers and will not have it (another namespace's queue, no permission, a wrong password).
+        where the server answers and will not have it (another namespace's queue, no permission, a wrong password);
+        ``ValueError`` for an ``on_duplicate`` that is neither.
         """
+        check_on_duplicate(on_duplicate)
         event = Event.from_payload({"category": category, "text": text, "id": id, **fields}, in_python=True)
         event_id = id or new_event_id()
         job = self._intake.calls.job(job_id_for(event_id), event, is_generated=id is None)
@@ -138,6 +140,7 @@ class Producer:
         before anything of its chunk is enqueued; at ``QueueFull`` the events before the first that found no room are
         enqueued. ``on_duplicate="raise"`` raises ``DuplicateEvent`` at the end, when all others are enqueued.
         """
+        check_on_duplicate(on_duplicate)
         tally = SendResult()
         try:
             for chunk in chunked(self._intake.calls, events):
@@ -296,6 +299,12 @@ class SendResult:
             error.ids, error.duplicates = tuple(self.ids), tuple(self.duplicates)
             raise error
         return self.ids
+
+
+def check_on_duplicate(given: object) -> None:
+    """Raises ``ValueError`` for what ``on_duplicate`` cannot be, before anything is handed over."""
+    if given not in ("ignore", "raise"):
+        raise ValueError(f"on_duplicate is {in_words(given, in_python=True)}, expected ignore or raise")
 
 
 def sent_one(event_id: str, result: Enqueued, on_duplicate: OnDuplicate) -> str:

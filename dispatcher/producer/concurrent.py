@@ -18,6 +18,7 @@ from dispatcher.producer.blocking import (
     SendResult,
     Source,
     Target,
+    check_on_duplicate,
     chunked,
     resolved_text,
     sent_one,
@@ -80,6 +81,7 @@ class AsyncProducer:
         **fields: Unpack[Fields],
     ) -> str:
         """As ``Producer.send``."""
+        check_on_duplicate(on_duplicate)
         event = Event.from_payload({"category": category, "text": text, "id": id, **fields}, in_python=True)
         event_id = id or new_event_id()
         job = self._intake.calls.job(job_id_for(event_id), event, is_generated=id is None)
@@ -98,6 +100,7 @@ class AsyncProducer:
         self, events: Iterable[Source] | AsyncIterable[Source], *, on_duplicate: OnDuplicate = "ignore"
     ) -> list[str]:
         """As ``Producer.send_many``, also of events that come asynchronously."""
+        check_on_duplicate(on_duplicate)
         tally = SendResult()
         try:
             async with aclosing(async_chunked(self._intake.calls, events)) as chunks:

@@ -307,6 +307,17 @@ def test_an_id_stays_known_while_its_event_is_worked_on(make: Make) -> None:
     assert subject.queued() == []
 
 
+@pytest.mark.parametrize("value", ["raises", None])
+def test_what_on_duplicate_cannot_be_is_refused_before_anything_is_sent(make: Make, value: Any) -> None:  # noqa: ANN401 - of any type
+    subject = make()
+    said = rf"^on_duplicate is {value!r}, expected ignore or raise$"
+    with pytest.raises(ValueError, match=said):
+        subject.calls.send("errors", "x", on_duplicate=value)
+    with pytest.raises(ValueError, match=said):
+        subject.calls.send_many(events(1), on_duplicate=value)
+    assert subject.queued() == []
+
+
 def test_an_event_that_waits_is_explained_by_its_id_and_by_its_jobs(make: Make) -> None:
     subject = make()
     urgent: dict[str, Any] = {"priority": "high"}

@@ -274,12 +274,14 @@ def test_structlogs_entries_are_handed_over_by_their_notify_and_pass_unchanged(r
     ]
 
 
-def test_an_event_that_is_invalid_is_counted_and_holds_up_no_other(redis: Database, logger: logging.Logger) -> None:
+def test_events_that_are_invalid_are_counted_and_hold_up_no_other(redis: Database, logger: logging.Logger) -> None:
     logger.addHandler(DispatcherHandler(producer=Producer(redis)))
     logger.error("one", extra={"dispatch": {"category": "no name"}})
+    for _ in range(6):
+        logger.error("")
     logger.error("two", extra={"dispatch": {"labels": None}})
     logger.handlers[0].flush()
-    assert sorted(event.text.partition(":")[0] for event in queued(redis)) == ["1 log record was left out", "two"]
+    assert sorted(event.text.partition(":")[0] for event in queued(redis)) == ["7 log records were left out", "two"]
 
 
 def test_how_many_were_left_out_is_told_once_though_answers_are_lost(redis: Database) -> None:
@@ -322,6 +324,32 @@ def test_a_thousand_events_wait_beside_those_that_are_being_handed_over_and_no_m
     assert sender.flush(10)
     texts = [event.text for event in queued(redis)]
     assert (len(texts), "2 left out" in texts) == (1_201, True)
+
+
+def test_a_sender_that_is_closed_hands_over_what_is_valid_of_the_batch_in_hand(redis: Database) -> None:
+    asked, goes_on = threading.Event(), threading.Event()
+
+    def connect() -> Producer:
+        asked.set()
+        goes_on.wait(10)
+        return Producer(redis)
+
+    sender = BackgroundSender(connect, lambda count: {"category": "errors", "text": f"{count} left out"})
+    for text in ("", "good"):
+        sender.offer({"category": "errors", "text": text})
+    assert asked.wait(10)
+    sender.close(0)
+    goes_on.set()
+    until(lambda: len(queued(redis)) == 2, "the valid event and the count")
+    assert {event.text for event in queued(redis)} == {"good", "1 left out"}
+
+
+def test_a_count_of_which_no_event_can_be_made_holds_up_nothing(redis: Database) -> None:
+    sender = BackgroundSender(lambda: Producer(redis), lambda _count: {"category": "no name"})
+    for text in ("", "good"):
+        sender.offer({"category": "errors", "text": text})
+    assert sender.flush()
+    assert [event.text for event in queued(redis)] == ["good"]
 
 
 def test_a_closed_sender_takes_events_again(redis: Database) -> None:
