@@ -11,7 +11,7 @@ import click
 
 from dispatcher.cli.context import namespace_named, warn_if_unfamiliar
 from dispatcher.cli.exits import DONE
-from dispatcher.cli.options import WHEN, WORDS
+from dispatcher.cli.options import AT_LEAST_ONE, WHEN, WORDS
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.limits import Reason
 from dispatcher.store.counts import OUTCOMES
@@ -37,7 +37,7 @@ _WAIT_MS: Final = 1_000
 @click.option("--since", type=WHEN, help="Only those that ended then or later: 2h (that long ago), yesterday.")
 @click.option("--until", "--before", "until", type=WHEN, help="Only those that ended before then: today.")
 @click.option("--follow", is_flag=True, help="Go on with each event that ends, the oldest first, until interrupted.")
-@click.option("--limit", type=click.IntRange(1), metavar="N", default=SHOWN, show_default=True, help="At most N.")
+@click.option("--limit", type=AT_LEAST_ONE, metavar="N", default=SHOWN, show_default=True, help="At most N.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object; with --follow one for each event.")
 @click.pass_obj
 def events(  # noqa: PLR0913 - click's signature: one for each option

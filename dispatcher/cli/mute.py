@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -46,13 +47,15 @@ def mute(terminal: Terminal, category: str, *, for_us: int | None, why: str | No
         except ValueError as error:
             raise click.UsageError(f"{category} cannot be muted so: {error}.") from error
         audited(settings, server, "mute", about=category, why=why)
-    from dispatcher.app.documents.instants import clock
+    from dispatcher.app.documents.instants import zone
+    from dispatcher.core.explain import clock_of
     from dispatcher.core.units import US
 
     if as_json:
         terminal.print_json({"category": category, "until": until_us / US, "who": operator(), "why": why})
     else:
-        terminal.print(f"{category} is muted until {clock(until_us / US)}")
+        until = clock_of(time.time_ns() // 1_000)(until_us)
+        terminal.print(f"{category} is muted until {until} {zone(until_us / US)}")
     return DONE
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 from collections.abc import Callable
@@ -14,6 +15,9 @@ from dispatcher.core.units import CHANNEL_ID, CHANNEL_NAME, US, length_us, secon
 
 MOST_WORDS: Final = 200
 """Characters of a reason, which stands in every line about an event that it suppresses."""
+
+AT_LEAST_ONE: Final = click.IntRange(1, 1_000_000_000)
+"""How many are wanted, or which version: more than there ever are, and small enough for the server and islice."""
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
@@ -36,6 +40,17 @@ class Parsed(click.ParamType[_T]):
             return self._parse(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+class FiniteRange(click.FloatRange):
+    """A number that is neither infinite nor nan, which no range refuses."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401 - the parent's signature
+        """See click."""
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{number} is not a finite number", param, ctx)
+        return number
 
 
 def _category(text: str) -> str:

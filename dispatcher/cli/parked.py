@@ -13,7 +13,7 @@ import click
 from dispatcher.cli.context import audited, limits_named, server_to_look_at, settings_in_force, warn_if_unfamiliar
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, INTERRUPTED, UNREACHABLE, USAGE, Ended
 from dispatcher.cli.interruption import Interruption
-from dispatcher.cli.options import SPAN_US, WORDS, operator
+from dispatcher.cli.options import AT_LEAST_ONE, SPAN_US, WORDS, operator
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.limits import Reason
 from dispatcher.errors import GateUnavailable
@@ -109,7 +109,7 @@ def parked() -> None:
 @_channel
 @_older_than
 @_text
-@click.option("--limit", type=click.IntRange(1), metavar="N", default=SHOWN, show_default=True, help="At most N.")
+@click.option("--limit", type=AT_LEAST_ONE, metavar="N", default=SHOWN, show_default=True, help="At most N.")
 @_as_json
 @click.pass_obj
 def list_(terminal: Terminal, /, *, limit: int, as_json: bool, **filters: Any) -> int:  # noqa: ANN401 - a filter's
@@ -170,7 +170,7 @@ def show(terminal: Terminal, id_: str, *, as_json: bool) -> int:
 @_older_than
 @_text
 @click.option("--all", "everything", is_flag=True, help="All; without ids, filters or this nothing is done.")
-@click.option("--limit", type=click.IntRange(1), metavar="N", help="At most N, those that expire first.")
+@click.option("--limit", type=AT_LEAST_ONE, metavar="N", help="At most N, those that expire first.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @_as_json
 @click.pass_obj

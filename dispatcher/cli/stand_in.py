@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from dispatcher.cli.interruption import Interruption
-from dispatcher.cli.options import Parsed
+from dispatcher.cli.options import FiniteRange, Parsed
 from dispatcher.cli.terminal import Terminal
 from dispatcher.errors import ConfigError
 
@@ -49,7 +49,7 @@ _FROM_TO: Final = Parsed("from-to", _from_to)
 )
 @click.option(
     "--fault-rate",
-    type=click.FloatRange(0, 1),
+    type=FiniteRange(0, 1),
     default=0.0,
     metavar="SHARE",
     help="The share of posts, history calls and edits that go wrong by chance: 0.2 is every fifth.",
@@ -71,7 +71,7 @@ _FROM_TO: Final = Parsed("from-to", _from_to)
 )
 @click.option(
     "--history-lag",
-    type=click.FloatRange(0),
+    type=FiniteRange(0),
     default=0.0,
     metavar="SECONDS",
     help="How long after it landed a message shows up in the history.",

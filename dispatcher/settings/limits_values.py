@@ -56,6 +56,7 @@ _BARE_CHANNEL: Final = r"\w[\w-]{0,79}"
 
 _LIMIT_EXPECTED: Final = "expected MAX/WINDOW, for example 100/30m"
 _MAPPING_EXPECTED: Final = "expected MAX/WINDOW or a mapping such as {max: 20, window: 5m, shadow: true}"
+_WINDOW_EXPECTED: Final = "expected a window such as 5m or 1d fixed"
 _PACE_EXPECTED: Final = "expected MAX/WINDOW, for example 10/10s, or none"
 _RANGE_EXPECTED: Final = (
     f"expected MAX from 1 to {MAX_LIMIT} and WINDOW above 0, up to {format_duration(MAX_WINDOW_US)}"
@@ -108,13 +109,16 @@ def read_limit(value: object) -> Limit | Shadow:
     if not isinstance(value, dict):
         return _limit(value, _LIMIT_EXPECTED)
     given = {"shadow": False, **value}
-    if (
-        given.keys() != {"max", "window", "shadow"}
-        or type(given["max"]) is not int
-        or type(given["shadow"]) is not bool
-    ):
-        raise fault(f", {_MAPPING_EXPECTED}")
-    limit = _limit(f"{given['max']}/{given['window']}", _MAPPING_EXPECTED)
+    for key in ("max", "window"):
+        if key not in given:
+            raise fault(f" without {key}, {_MAPPING_EXPECTED}")
+    if odd := [key for key in given if key not in {"max", "window", "shadow"}]:
+        raise fault(f" with {shown(odd[0])}, {_MAPPING_EXPECTED}")
+    if type(given["max"]) is not int or not 1 <= given["max"] <= MAX_LIMIT:
+        raise fault(f", expected a whole number from 1 to {MAX_LIMIT}", item="max")
+    if type(given["shadow"]) is not bool:
+        raise fault(", expected true or false", item="shadow")
+    limit = _limit(f"{given['max']}/{given['window']}", _WINDOW_EXPECTED, item="window")
     return Shadow(limit) if given["shadow"] else limit
 
 
@@ -499,15 +503,16 @@ def _word(value: object, words: type[Word]) -> Word:
     return words(value)
 
 
-def _limit(value: object, expected: str) -> Limit:
+def _limit(value: object, expected: str, **where: str) -> Limit:
     text = value if isinstance(value, str) else ""
     match = _LIMIT.fullmatch(text)
     if match is None:
-        raise fault(f", {expected}{_suggestion(text, may_be_fixed=expected is _LIMIT_EXPECTED)}")
+        hint = "" if where else _suggestion(text, may_be_fixed=expected is _LIMIT_EXPECTED)
+        raise fault(f", {expected}{hint}", **where)
     try:
         return Limit.parse(text)
     except (ValueError, OverflowError):
-        raise fault(f", {_RANGE_EXPECTED}") from None
+        raise fault(f", {_RANGE_EXPECTED}", **where) from None
 
 
 def _nearest_count(value: object) -> str:

@@ -26,6 +26,7 @@ from ruamel.yaml.events import (
 )
 from ruamel.yaml.reader import ReaderError
 
+from dispatcher.core.units import is_utf8
 from dispatcher.settings.redaction import looks_secret, shown
 from dispatcher.settings.yaml_tree import Path, Position, Tree
 
@@ -166,6 +167,8 @@ class _Reader:
             self.tree.note(_start(event), path, f"the key {shown(key)}, expected a name{hint}")
             return None
         self._refuse_indirection(event, (*path, key))
+        if self._is_refused(key, event, (*path, key)):
+            return None
         if _is_bare(event):
             self.tree.bare_keys.add((*path, key))
         return key
@@ -188,6 +191,8 @@ class _Reader:
 
     def _scalar(self, event: ScalarEvent, path: Path) -> Scalar:
         value = _value(event)
+        if isinstance(value, str) and self._is_refused(value, event, path):
+            return None
         if _is_bare(event) and event.start_mark.line != event.end_mark.line:
             text = f"{shown(value)} goes on in the next line, expected one line; is that line indented too far?"
             self.tree.note(_start(event), path, text)
@@ -195,6 +200,14 @@ class _Reader:
         elif value is None and path and isinstance(path[-1], int):
             self._explain_empty(path, event)
         return value
+
+    def _is_refused(self, text: str, event: Event, path: Path) -> bool:
+        """Whether it is text that cannot be sent or shown anywhere; the problem is noted then."""
+        if is_utf8(text):
+            return False
+        self.tree.note(_start(event), path, "half of a surrogate pair, expected whole characters")
+        self.tree.refused.add(path)
+        return True
 
     def _explain_empty(self, path: Path, before: Event) -> None:
         """Remembers a ``#name`` behind ``before`` that was meant as a value."""
@@ -254,7 +267,17 @@ def _is_bare(event: ScalarEvent) -> bool:
 
 
 def _value(event: ScalarEvent) -> Scalar:
-    return resolve(event.value) if _is_bare(event) else str(event.value)
+    return resolve(event.value) if _is_bare(event) else _with_pairs_joined(str(event.value))
+
+
+def _with_pairs_joined(text: str) -> str:
+    """JSON writes a character beyond U+FFFF as a surrogate pair. Text with half of one stays as it is."""
+    if is_utf8(text):
+        return text
+    try:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+    except UnicodeDecodeError:
+        return text
 
 
 def _syntax_text(error: MarkedYAMLError) -> str:

@@ -14,7 +14,7 @@ import click
 from dispatcher.cli.context import audited, namespace_named, warn_if_unfamiliar
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, INTERRUPTED, UNREACHABLE, USAGE, Ended
 from dispatcher.cli.interruption import Interruption
-from dispatcher.cli.options import CHANNEL, SPAN_S, WHEN, WORDS
+from dispatcher.cli.options import AT_LEAST_ONE, CHANNEL, SPAN_S, WHEN, WORDS
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.states import DEADLY
 from dispatcher.errors import GateUnavailable
@@ -53,7 +53,7 @@ _SELECTION: Final = (
     click.argument("ids", nargs=-1),
     *_FILTERS,
     click.option("--all", "everything", is_flag=True, help="All; without ids, filters or this nothing is done."),
-    click.option("--limit", type=click.IntRange(1), metavar="N", help="At most N, the oldest."),
+    click.option("--limit", type=AT_LEAST_ONE, metavar="N", help="At most N, the oldest."),
 )
 _AS_JSON: Final = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
@@ -105,7 +105,7 @@ def dead() -> None:
 
 @dead.command(name="list")
 @_with(_FILTERS)
-@click.option("--limit", type=click.IntRange(1), metavar="N", default=SHOWN, show_default=True, help="At most N.")
+@click.option("--limit", type=AT_LEAST_ONE, metavar="N", default=SHOWN, show_default=True, help="At most N.")
 @_AS_JSON
 @click.pass_obj
 def list_(terminal: Terminal, /, *, limit: int, as_json: bool, **filters: Any) -> int:  # noqa: ANN401 - a Filter's

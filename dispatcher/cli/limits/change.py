@@ -9,7 +9,7 @@ import click
 
 from dispatcher.cli.context import audited, near, origin, server_to_look_at, settings_in_force
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, Ended
-from dispatcher.cli.options import operator
+from dispatcher.cli.options import AT_LEAST_ONE, operator
 from dispatcher.cli.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -55,9 +55,7 @@ def diff(terminal: Terminal, file: Path | None, *, as_json: bool) -> int:
 
 @click.command(short_help="Put a limits file in force for the whole fleet.")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option(
-    "--if-version", type=click.IntRange(1), metavar="N", help="Only while version N is in force; else exit 1."
-)
+@click.option("--if-version", type=AT_LEAST_ONE, metavar="N", help="Only while version N is in force; else exit 1.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_obj
 def apply(terminal: Terminal, file: Path, *, if_version: int | None, as_json: bool) -> None:
@@ -85,7 +83,7 @@ def apply(terminal: Terminal, file: Path, *, if_version: int | None, as_json: bo
 
 
 @click.command(short_help="Put a version that is kept in force again.")
-@click.argument("version", type=click.IntRange(1))
+@click.argument("version", type=AT_LEAST_ONE)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_obj
 def rollback(terminal: Terminal, version: int, *, as_json: bool) -> None:

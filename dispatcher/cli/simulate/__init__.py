@@ -8,7 +8,7 @@ import click
 
 from dispatcher.cli.options import Parsed
 from dispatcher.cli.terminal import Terminal
-from dispatcher.core.units import parse_duration
+from dispatcher.core.units import format_duration, parse_duration
 
 _FILE = click.Path(path_type=Path)
 
@@ -25,6 +25,15 @@ def _lost(text: str) -> float:
     return percent
 
 
+def _recorded_us(text: str) -> int:
+    from dispatcher.simulate.recorded import MOST_US
+
+    span_us = parse_duration(text)
+    if span_us > MOST_US:
+        raise ValueError(f"{text!r}: the books keep {format_duration(MOST_US)}, expected no more")
+    return span_us
+
+
 @click.command(short_help="Show what limits would have done to recorded events.")
 @click.argument("trace", required=False)
 @click.option(
@@ -34,7 +43,7 @@ def _lost(text: str) -> float:
 @click.option(
     "--from-redis",
     "recorded_us",
-    type=Parsed("SPAN", parse_duration),
+    type=Parsed("SPAN", _recorded_us),
     help="In place of a trace: what came in the last SPAN, as the books counted it. At most 48h.",
 )
 @click.option("--suggest", type=Parsed("TEXT", _lost), metavar="'lose X%'", help="Print limits that lose no more.")

@@ -22,7 +22,7 @@ from dispatcher.simulate import picture
 from dispatcher.simulate.arrivals import Arrivals
 from dispatcher.simulate.cases import Case, CasesError, read_cases
 from dispatcher.simulate.course import Ends
-from dispatcher.simulate.recorded import MOST_US, SPREAD, read_recorded
+from dispatcher.simulate.recorded import SPREAD, read_recorded
 from dispatcher.simulate.simulation import Simulated, Trace, private_server, simulate
 from dispatcher.simulate.suggest import suggest
 from dispatcher.simulate.trace import TraceError, read_trace
@@ -96,8 +96,6 @@ def _fill(terminal: Terminal, asked: Asked, settings: Settings, arrivals: Arriva
     """Read the whole trace."""
     if asked.recorded_us is not None:
         span = format_duration(asked.recorded_us)
-        if asked.recorded_us > MOST_US:
-            raise Ended(USAGE, f"--from-redis {span}: the books keep {format_duration(MOST_US)}, expected no more")
         with server_to_look_at(settings) as server:
             read_recorded(client_of_namespace(settings, server), keys_of(settings)[0], asked.recorded_us, arrivals)
             if not arrivals.count:

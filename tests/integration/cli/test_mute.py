@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Final
 
@@ -41,6 +42,8 @@ def test_a_category_is_muted_for_a_time_with_who_and_why(redis: Database, inside
     assert said.code == 0
     assert said.out.startswith("errors is muted until ")
     assert muted(redis) == {"errors": (7_200, "ops", "maintenance of db1")}
+    said = inside("mute", "errors", "--for", "1000d", "--why", "later")
+    assert re.fullmatch(r"errors is muted until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d \S+\n", said.out)
     told = inside.json("mute", "deploys", "--for", "10m", "--why", "again")
     assert (told["category"], told["why"]) == ("deploys", "again")
     assert told["until"] > 1_700_000_000

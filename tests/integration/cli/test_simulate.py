@@ -98,7 +98,8 @@ def test_a_case_that_does_not_hold_fails_the_command(inside: InProcess, tmp_path
         (("trace.jsonl", "--expect", "new.yaml"), "error: new.yaml: line 1, column 1: expected a list of cases"),
         ((), "Expected TRACE or --from-redis, and not both."),
         (("trace.jsonl", "--from-redis", "1h"), "Expected TRACE or --from-redis, and not both."),
-        (("--from-redis", "3d"), "error: --from-redis 3d: the books keep 2d, expected no more"),
+        (("--from-redis", "3d"), "'--from-redis': '3d': the books keep 2d, expected no more"),
+        (("--from-redis", "99999999999d"), "'99999999999d': the books keep 2d, expected no more"),
         (("trace.jsonl", "--suggest", "win 1%"), "'win 1%', expected 'lose X%', for example 'lose 1%'"),
     ],
 )

@@ -138,6 +138,8 @@ def test_a_seed_is_chosen_and_told() -> None:
         (["--down", "soon"], "'soon' is no span"),
         (["--history-items", "0"], "0 is not in the range 1<=x<=999"),
         (["--history-lag", "-1"], "-1.0 is not in the range x>=0"),
+        (["--history-lag", "nan"], "nan is not a finite number"),
+        (["--fault-rate", "nan"], "nan is not a finite number"),
         (["--seed", "x"], "'x' is not a valid integer"),
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value),

@@ -124,6 +124,20 @@ def test_every_command_has_examples() -> None:
         (("send", "errors", "x", "--max-age", "soon"), "for example 30m, or seconds"),
         (("send", "two words", "x"), "category is 'two words'"),
         (("send", "errors", " "), "text is empty"),
+        *(
+            (
+                (*arguments, option, str(2**64)),
+                f"Invalid value for '{option}': {2**64} is not in the range 1<=x<=1000000000",
+            )
+            for *arguments, option in (
+                ("events", "--limit"),
+                ("dead", "list", "--limit"),
+                ("dead", "replay", "--all", "--limit"),
+                ("parked", "list", "--limit"),
+                ("parked", "cancel", "--all", "--limit"),
+                ("limits", "apply", "limits.yaml", "--if-version"),
+            )
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

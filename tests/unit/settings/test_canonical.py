@@ -105,8 +105,9 @@ def test_another_template_is_another_content() -> None:
             "quiet: {n: {times: ['12:00-00:00', '01:00-02:00'], days: [fri-mon, tue-thu], zone: UTC, then: drop}}",
             "quiet: {n: {then: drop, zone: UTC, times: ['01:00-02:00', '12:00-24:00'], unless: {}}}",
         ),
+        (r'{"defaults": {"template": "\ud83d\ude00 {{ text }}"}}', "defaults: {template: '😀 {{ text }}'}"),
     ],
-    ids=["spelling", "defaults", "paces", "order", "inherited", "units", "matchers", "quiet"],
+    ids=["spelling", "defaults", "paces", "order", "inherited", "units", "matchers", "quiet", "JSON"],
 )  # fmt: skip
 def test_files_that_say_the_same_have_the_same_digest(one: str, other: str) -> None:
     assert read_limits(one, "x").content.digest == read_limits(other, "x").content.digest

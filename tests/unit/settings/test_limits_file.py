@@ -30,6 +30,9 @@ BUILT_IN = Policy(
 
 LIMIT = "expected MAX/WINDOW, for example 100/30m"
 RANGE = "expected MAX from 1 to 10000000 and WINDOW above 0, up to 366d"
+PARTS = "MAX/WINDOW or a mapping such as {max: 20, window: 5m, shadow: true}"
+MAX = "a whole number from 1 to 10000000"
+WINDOW = "a window such as 5m or 1d fixed"
 PACE = "expected MAX/WINDOW, for example 10/10s, or none"
 CHANNEL = 'expected a channel such as "#errors", in quotes, or its id'
 SPAN = "expected a number and a unit of ms, s, m, h or d, up to 366d, for example 24h"
@@ -220,6 +223,16 @@ def test_a_file_without_values_gives_the_built_in_defaults(text: str) -> None:
             'a: "\\UFFFFFFFF"',
             "1:1: not valid YAML here or below: an escape such as \\U stands for no character",
             id="impossible character",
+        ),
+        pytest.param(
+            'categories: {"\\ud800": {}}',
+            "1:14: categories.'\\ud800': half of a surrogate pair, expected whole characters",
+            id="half of a surrogate pair as a key",
+        ),
+        pytest.param(
+            'defaults: {template: "x\\ud800 {{ text }}"}',
+            "1:22: defaults.template: half of a surrogate pair, expected whole characters",
+            id="half of a surrogate pair in a value",
         ),
         pytest.param(
             "global: " + "[" * 99,
@@ -612,23 +625,20 @@ def test_a_file_without_values_gives_the_built_in_defaults(text: str) -> None:
         *(
             pytest.param(
                 f"global: {{limits: [{{{parts}}}]}}",
-                "1:19: global.limits[0]: a mapping, expected MAX/WINDOW or a mapping such as "
-                "{max: 20, window: 5m, shadow: true}",
+                f"1:{column}: global.limits[0]{problem}, expected {expected}",
                 id=parts,
             )
-            for parts in (
-                "max: 20",
-                "max: 20, window: 5m, shadow: yes",
-                "max: '20', window: 5m",
-                "max: true, window: 5m",
-                "max: 20, window: [5m]",
-                "max: 20, window: 5m, shadows: true",
+            for parts, column, problem, expected in (
+                ("max: 20", 19, ": a mapping without window", PARTS),
+                ("window: 5m", 19, ": a mapping without max", PARTS),
+                ("max: 20, window: 5m, shadows: true", 19, ": a mapping with 'shadows'", PARTS),
+                ("max: 20, window: 5m, shadow: yes", 49, ".shadow: 'yes'", "true or false"),
+                ("max: '20', window: 5m", 25, ".max: '20'", MAX),
+                ("max: true, window: 5m", 25, ".max: true", MAX),
+                ("max: 0, window: 5m, shadow: true", 25, ".max: 0", MAX),
+                ("max: 20, window: [5m]", 37, ".window: a list", WINDOW),
+                ("max: 20, window: 5min", 37, ".window: '5min'", WINDOW),
             )
-        ),
-        pytest.param(
-            "global: {limits: [{max: 0, window: 5m, shadow: true}]}",
-            "1:19: global.limits[0]: a mapping, expected MAX from 1 to 10000000 and WINDOW above 0, up to 366d",
-            id="shadow of nothing",
         ),
         pytest.param(
             "global: {limits: [{max: 2, window: 5m, shadow: true}, {max: 3, window: 300s, shadow: true}]}",
