@@ -125,6 +125,11 @@ class Asked:
 
         return bool(self.take(name, read, "true or false"))
 
+    def require(self, name: str, expected: str) -> None:
+        """A fault where a field that was taken was not there; one of a wrong value has its fault already."""
+        if name not in self._found:
+            self.fault(name, f"{name} is missing or none, expected {expected}")
+
     @property
     def has_faults(self) -> bool:
         """Whether there is any so far."""

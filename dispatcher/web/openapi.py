@@ -46,8 +46,26 @@ _ROUTES: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     "/-/ready": {"get": ("", "Whether Redis answers and limits are in force.")},
     "/openapi.json": {"get": ("", "This description.")},
 }
+_QUERY: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
+    ("get", "/v1/events"): ("category", "outcome", "reason", "since", "before", "text", "limit"),
+    ("post", "/v1/alertmanager"): ("category", "each"),
+    ("get", "/v1/status"): ("category", "sort"),
+    ("post", "/v1/limits/apply"): ("if_version",),
+    ("get", "/v1/parked"): ("category", "reason", "channel", "older_than", "text", "limit"),
+    ("get", "/v1/dead"): ("category", "reason", "code", "since", "before", "text", "limit"),
+    ("get", "/v1/audit"): ("limit",),
+}
+"""The parameters that a query may have; none of them is required."""
+
+_NUMBERS: Final = frozenset({"limit", "if_version"})
 _SUCCESS: Final = {("post", "ingest"): "202", ("delete", "operate"): "204"}
-_OTHER_SUCCESS: Final = {("post", "/v1/alertmanager"): "200", ("post", "/v1/silences"): "201"}
+_OTHER_SUCCESS: Final = {
+    ("post", "/v1/alertmanager"): "200",
+    ("post", "/v1/hooks/{name}"): "202",
+    ("post", "/v1/silences"): "201",
+    ("put", "/v1/pause"): "204",
+    ("put", "/v1/pause/{category}"): "204",
+}
 
 
 def description() -> dict[str, Any]:
@@ -80,7 +98,13 @@ def _operation(path: str, method: str, scope: str, summary: str) -> dict[str, An
     names = [part[1:-1] for part in path.split("/") if part.startswith("{")]
     return {
         "summary": summary,
-        "parameters": [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names],
+        "parameters": [
+            *({"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names),
+            *(
+                {"name": name, "in": "query", "schema": {"type": "integer" if name in _NUMBERS else "string"}}
+                for name in _QUERY.get((method, path), ())
+            ),
+        ],
         **({"security": [{"bearer": [scope]}, {"basic": [scope]}]} if scope else {}),
         "responses": {
             _OTHER_SUCCESS.get((method, path)) or _SUCCESS.get((method, scope), "200"): {"description": "done"},

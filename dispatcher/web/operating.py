@@ -143,11 +143,7 @@ class Operating:
         """``PUT /v1/mutes/{category}``: suppress a category ``for`` a time, and ``why``."""
         category = str(_category(request))
         asked = Asked.in_body(body)
-        for_us, why = _length_us(asked, "for"), asked.text("why")
-        if for_us is None:
-            asked.fault("for", "for is missing or none, expected a span such as 2h")
-        if why is None:
-            asked.fault("why", "why is missing or none, expected a reason in a few words")
+        for_us, why = _how_long_and_why(asked)
         asked.done()
 
         def work() -> dict[str, Any]:
@@ -319,15 +315,11 @@ class Operating:
 def wanted_of(asked: Asked, who: str, start_us: int | None) -> Wanted:
     """The silence that is asked for; raises ``Problem`` with all faults."""
     matchers = _matchers(asked)
-    for_us, why = _length_us(asked, "for"), asked.text("why")
+    for_us, why = _how_long_and_why(asked)
     idle_us = _length_us(asked, "end_if_idle")
     until_resolved, no_report = asked.flag("until_resolved"), asked.flag("no_report")
     if matchers is not None and matchers.matches_everything:
         asked.fault("matchers", MATCHES_EVERYTHING)
-    if for_us is None and not asked.has_faults:
-        asked.fault("for", "for is missing or none, expected a span such as 2h")
-    if why is None and not asked.has_faults:
-        asked.fault("why", "why is missing or none, expected a reason in a few words")
     asked.done()
     if matchers is None or for_us is None or why is None:
         raise TypeError("what is missing is a fault")
@@ -375,6 +367,14 @@ def _matchers(asked: Asked) -> Matchers | None:
     if not given:
         asked.fault("matchers", 'matchers is missing, expected a list such as ["host=db1", "severity!=critical"]')
     return found
+
+
+def _how_long_and_why(asked: Asked) -> tuple[int | None, str | None]:
+    """``for`` and ``why``; None where there is a fault."""
+    for_us, why = _length_us(asked, "for"), asked.text("why")
+    asked.require("for", "a span such as 2h")
+    asked.require("why", "a reason in a few words")
+    return for_us, why
 
 
 def _length_us(asked: Asked, name: str) -> int | None:

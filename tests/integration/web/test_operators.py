@@ -183,8 +183,15 @@ def test_pauses_and_mutes_begin_and_end(olga: httpx.Client) -> None:
     ends = ("/v1/pause", "/v1/pause/errors", "/v1/mutes/chatter")
     assert [olga.delete(path).status_code for path in ends] == [204, 204, 204]
     assert [olga.delete(path).status_code for path in ends] == [404, 404, 404]
-    for span in ("soon", "0"):
-        assert olga.put("/v1/mutes/chatter", json={"for": span, "why": "x"}).status_code == 422
+    for body, pointers in (
+        ({"for": "soon", "why": "x"}, ["/for"]),
+        ({"for": -1, "why": "x"}, ["/for"]),
+        ({"for": "9" * 30 + "h", "why": "x"}, ["/for"]),
+        ({"for": "2h", "why": "\ud800"}, ["/why"]),
+        ({"why": None}, ["/for", "/why"]),
+    ):
+        refused = olga.put("/v1/mutes/chatter", content=json.dumps(body))
+        assert (refused.status_code, [each["pointer"] for each in refused.json()["errors"]]) == (422, pointers)
     assert olga.put("/v1/pause/a b").status_code == 422
 
 
@@ -211,20 +218,21 @@ def test_silences_begin_are_listed_and_end(olga: httpx.Client) -> None:
     seen = olga.post("/v1/silences/preview", json={"matchers": ["host=db1"]})
     assert (seen.status_code, seen.json()) == (200, {"matched": 0, "of": 0, "since": None, "priorities": {}})
     assert [olga.delete("/v1/silences/1").status_code for _ in range(2)] == [204, 404]
-    for fault, pointer in (
+    for fault, *pointers in (
         ({"matchers": ["host"]}, "/matchers"),
         ({"matchers": ["category=*"]}, "/matchers"),
         ({"matchers": [1]}, "/matchers"),
         ({"for": "soon"}, "/for"),
         ({"for": "0"}, "/for"),
         ({"why": None}, "/why"),
+        ({"for": None, "why": 1}, "/why", "/for"),
         ({"start": "2099-01-01T00:00"}, "/start"),
         ({"end_if_idle": 3}, "/end_if_idle"),
         ({"end_if_idle": "0"}, "/end_if_idle"),
         ({"other": 1}, "/other"),
     ):
         refused = olga.post("/v1/silences", json={**wanted, **fault})
-        assert (refused.status_code, [each["pointer"] for each in refused.json()["errors"]]) == (422, [pointer])
+        assert (refused.status_code, [each["pointer"] for each in refused.json()["errors"]]) == (422, pointers)
     assert olga.post("/v1/silences/preview", json={}).status_code == 422
     audited = [(each["what"], each["about"]) for each in olga.get("/v1/audit").json()["audit"]]
     assert audited == [
@@ -300,3 +308,19 @@ def test_the_description_names_every_route_and_each_is_opened_by_its_scope_alone
             allowed = nobody.request("PATCH", bare(path))
             assert allowed.status_code == 405
             assert method.upper() in allowed.headers["allow"].split(", ")
+
+
+def test_the_description_names_the_parameters_that_are_read(desk: Serving, redis_url: str) -> None:
+    """What a path reads of its query it names itself where it refuses one that it does not know."""
+    del redis_url
+    with desk.client() as client:
+        for path, methods in client.get("/openapi.json").json()["paths"].items():
+            for method, operation in methods.items():
+                scopes = {name for each in operation.get("security", ()) for (name,) in each.values()}
+                secret = next(secret for secret, has in SCOPES.values() if scopes <= has)
+                bearer = {"Authorization": f"Bearer {secret}"}
+                answer = client.request(method, re.sub(r"\{[^}]+\}", "x", path), params={"odd": "x"}, headers=bearer)
+                errors = answer.json().get("errors", ()) if answer.status_code == 422 else ()
+                told = "".join(each["detail"] for each in errors if each["pointer"] == "/odd")
+                described = sorted(each["name"] for each in operation["parameters"] if each["in"] == "query")
+                assert ", ".join(described) == told.partition("expected one of ")[2], f"{method} {path}"
