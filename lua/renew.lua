@@ -6,7 +6,7 @@
 -- KEYS      as in take.lua
 -- ARGV[1]   JSON {"now": us | absent, "owner", "lease_us": 0 ends the lease,
 --           "keep": [id, ...] | absent: give back every other event of this owner,
---           "grace_us": as in take.lua,
+--           "grace_us": as in take.lua, "ring": true: wake another worker | absent,
 --           "name": with keep: what all names begin with under which this owner may hold events; they are given up}
 -- Returns   [how many events were given back, 1 where there is more to give back than one call does: ask again, us until the
 --           owner must take though nothing rings; 0 with keep]. It must take when the first lease ends, when the first job of RQ's registries
@@ -126,7 +126,7 @@ elseif not is_held then
 else
   plan.zadd(at.leases, at.now, call.owner)
 end
-if returned > 0 or call.lease_us == 0 then -- others may not know of an instant that this owner would have woken for
+if returned > 0 or call.ring or call.lease_us == 0 then -- others may not know of an instant that this owner would have woken for
   plan.ring(at.wake)
 end
 local take_in_us = call.keep and 0 or must_take_in()

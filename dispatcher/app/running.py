@@ -186,7 +186,7 @@ class _Run:
                 DeadLetters(client, keys, queue),
                 self.events,
             ),
-            doorbell=Doorbell(client, queue.lanes, keys.wake),
+            doorbell=Doorbell(client, queue.lanes, keys.wake, outbox.wake_another),
             log=self.events,
             batch=settings.batch,
             senders=settings.senders,

@@ -267,6 +267,10 @@ class Outbox:
         """
         return self._renewed({"lease_us": self._lease_us})[1]
 
+    def wake_another(self) -> None:
+        """Leave a token for another worker, and prolong the lease. A full server takes it too."""
+        self._renewed({"lease_us": self._lease_us, "ring": True})
+
     def arrivals(self) -> Iterator[Taken]:
         """The prefetched batches, as they arrive. The caller does not decide them; ``keep_only`` gives them back."""
         while self.ahead:

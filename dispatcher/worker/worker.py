@@ -54,7 +54,6 @@ TOGETHER_S: Final = 0.005
 
 _PIPE: Final = -1
 
-_MOST_TOKENS: Final = 16  # as in lua/include/plan.lua
 _ANSWER_S: Final = 0.002  # within this time the server says that a lane still holds something
 
 
@@ -399,7 +398,7 @@ class Worker:
         while not self._sleep_until(min(*until, self._look_at), lanes=not taken.suspended):
             is_time = self._clock() >= min(*until, self._look_at)
             if wakes_another and self._clock() >= next_at and not self._post_pool.free:
-                self._doorbell.wake_another()
+                self._outbox.wake_another()
             if not could_post or self._is_stopping or self._rereads or is_time:
                 return
             self._settle_posts()
@@ -500,15 +499,21 @@ class Doorbell:
     something. Before it listens to the lanes again, it pauses; each further pause is twice as long. Both end when a
     take of this worker brings something.
 
+    A token that comes to a worker that can post nothing is passed on by ``wake_another``.
+
     Not thread-safe but for ``ring``, which also signal handlers may call.
     """
 
     def __init__(
-        self, client: Client, lanes: Sequence[str], wake: str, clock: Callable[[], float] = time.monotonic
+        self,
+        client: Client,
+        lanes: Sequence[str],
+        wake: str,
+        wake_another: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._client = client
         self._pool = client.connection_pool
-        self._wake_list = wake
+        self._wake_another = wake_another
         self._clock = clock
         self._commands: list[tuple[Any, ...]] = [("BLMOVE", lane, lane, "LEFT", "LEFT", 0) for lane in lanes]
         self._commands.append(("BLPOP", wake, 0))
@@ -589,16 +594,8 @@ class Doorbell:
             else:
                 self._hear(index)
         if not wake and self._token in rang:
-            self.wake_another()
+            self._wake_another()
         return rang if wake else rang - {self._token}
-
-    def wake_another(self) -> None:
-        """Leave a token for another worker. Raises ``GateUnavailable``."""
-        with translate_outages():
-            pipe = self._client.pipeline(transaction=False)
-            pipe.rpush(self._wake_list, "1")
-            pipe.ltrim(self._wake_list, 0, _MOST_TOKENS - 1)
-            pipe.execute()
 
     def close(self) -> None:
         """Drop the blocking connections; the next sleep opens them again. The pool counts each of them once."""

@@ -107,7 +107,7 @@ class HandDrivenWorker:
             prefilter=prefilter,
             clock=self.server_clock,
         )
-        self.bell = NotedDoorbell(client, queue.lanes, keys.wake)
+        self.bell = NotedDoorbell(client, queue.lanes, keys.wake, self.outbox.wake_another)
         versions = Versions(client, keys)
         following = Following(
             versions=versions,

@@ -352,3 +352,10 @@ def test_a_worker_that_can_post_nothing_when_an_event_may_go_wakes_another(
     driven.bell.meanwhile = happens
     assert driven.next() == ["e"]
     assert time.now_s == due_s + 2
+
+
+def test_a_full_server_takes_the_token_for_another_worker(redis: Database, time: Time) -> None:
+    redis.config_set("maxmemory", "1")
+    neighbour(redis, time).wake_another()
+    redis.config_set("maxmemory", "0")
+    assert redis.llen(WAKE) == 1
