@@ -173,18 +173,21 @@ class Prefilter:
     def _named(self) -> PrefilterCall:
         scopes: dict[str, tuple[int, Scope]] = {}
 
-        def said(demand: Demand) -> list[Any]:
-            if isinstance(demand, FirstOf):
-                return [said(scope) for scope in demand.scopes]
-            number, _ = scopes.setdefault(demand.name, (len(scopes) + 1, demand))
-            return [number, demand.name, windows_of(demand.limits), told_of(demand)]
+        def number(scope: Scope) -> int:
+            return scopes.setdefault(scope.name, (len(scopes) + 1, scope))[0]
+
+        def asked(demand: Demand) -> int | list[int]:
+            return [number(each) for each in demand.scopes] if isinstance(demand, FirstOf) else number(demand)
 
         named: dict[str, list[Any]] = {
-            name: [each.configured, [said(demand) for demand in each.demands]] for name, each in self._refusals.items()
+            name: [each.configured, [asked(demand) for demand in each.demands]] for name, each in self._refusals.items()
         }
         named |= {
             f"#{name}": [each.window_us, each.configured, str(Limit(1, window_us=each.window_us))]
             for name, each in self._repeats.items()
+        }
+        named |= {
+            f"@{place}": [scope.name, windows_of(scope.limits), told_of(scope)] for place, scope in scopes.values()
         }
         text = "".join(f"\n{name}\t{encode(facts).decode()}" for name, facts in named.items())
         return PrefilterCall(text, [scope for _, scope in scopes.values()])

@@ -177,6 +177,15 @@ local accounting = module(function(accounting)
     return number
   end
 
+  -- The parts of these lists that have a name, in one text. Most often there is one list.
+  local function joined(lists, name, separator)
+    local texts = {}
+    for n, list in ipairs(lists) do
+      texts[n] = table.concat(list[name], separator)
+    end
+    return texts[2] and table.concat(texts, separator) or texts[1]
+  end
+
   -- Plans the record of this call.
   function accounting.write_record(at)
     for name, part in pairs(parts) do
@@ -185,14 +194,13 @@ local accounting = module(function(accounting)
       local entry, pairs_of_entry = digits(number) .. '-0', {}
       local rows, filled = { '', digits(number) }, 2
       for n, group in ipairs(part.groups) do
-        local ids, shown = {}, {}
-        for place, list in ipairs(group.lists) do
-          ids[place], shown[place] = table.concat(list.ids, ' '), table.concat(list.shown, '\n')
+        for _, list in ipairs(group.lists) do
           for nth = 1, #list.ids do
             rows[filled + 1], rows[filled + 2], filled = list.ids[nth], entry, filled + 2
           end
         end
-        pairs_of_entry[2 * n - 1], pairs_of_entry[2 * n] = group.why, table.concat(ids, ' ') .. '\n' .. table.concat(shown, '\n')
+        pairs_of_entry[2 * n - 1] = group.why
+        pairs_of_entry[2 * n] = joined(group.lists, 'ids', ' ') .. '\n' .. joined(group.lists, 'shown', '\n')
       end
       local held = redis.call('HLEN', index)
       if held > 1 and 2 * (held - 1 + part.number) > at.most_decisions then

@@ -2,11 +2,14 @@
 --
 -- The pre-check: a new event that a limit refuses anyway is dropped as it is taken, as admit.lua would drop it a moment later: it
 -- is never leased. Only what bears a mark can be refused here. The author of the mark is a producer of ours
--- (enqueue.lua) or a worker (below). It has seen that the event is valid, and that its id is the job's. Only by categories that a worker names, in ARGV[2] of take.lua: for
--- each a line feed, the category, a tab, and JSON [configured, [scope or [scope, ...: the first of these that has room], ...]], a
--- scope as [number, name, windows as in gate.lua, told as in admit.lua]. They drop, tell nobody, and have no limits by label. Where
--- one has room, its events are handed out: here nobody is admitted. For repeats of a category a line begins with "#" and the
--- category, and its JSON is [microseconds of the window, configured, text of the limit].
+-- (enqueue.lua) or a worker (below). It has seen that the event is valid, and that its id is the job's.
+--
+-- It drops only events of categories that a worker names, in ARGV[2] of take.lua. There a line of each category is a line feed, the
+-- category, a tab, and JSON [configured, [scope or [scope, ...: the first of these that has room], ...]], with scopes by number.
+-- These categories drop, tell nobody, and have no limits by label. Where one has room, its events are handed out: here nobody is
+-- admitted. A line of each scope begins with "@" and its number; its JSON is [name, windows as in gate.lua, told as in admit.lua].
+-- For repeats of a category a line begins with "#" and the category; its JSON is [microseconds of the window, configured, text of the
+-- limit].
 --
 -- A worker may give marks for jobs without one, which it has read before (peek.lua), in ARGV[3] of take.lua: JSON {"ids", "enqueued": the
 -- instants at which RQ says that they were enqueued, "marks", "shown": what the record shows of each}. The instant says that the job on
@@ -33,7 +36,7 @@ local intake = module(function(intake)
   intake.refused = {} -- groups that the pre-check ends, for the books, with what the answer says of them
   local groups = {} -- of each mark that the pre-check looked at, or false
   local may_be_over = false -- whether an event without a mark was handed out: it may tell of a recovery, which ends repeats
-  local scopes, plain, tells = {}, {}, {} -- of the pre-check, by the numbers of scopes: views, from when on they have room, what they tell
+  local named, scopes, plain = {}, {}, {} -- of the pre-check, by the numbers of scopes: what is said of them, views, from when on they have room
   local denials = {} -- of the pre-check, by category
 
   function intake.count()
@@ -278,28 +281,34 @@ local intake = module(function(intake)
     return before and cjson.decode(string.sub(text, before + 1, (string.find(text, '\n', before, true) or 0) - 1))
   end
 
-  -- The number of a scope that the text names; opens it.
-  local function open(at, scope)
-    local number, name, windows, told = unpack(scope)
+  -- What the text says of a scope: name, windows, and what each window tells.
+  local function scope_of(text, number)
+    named[number] = named[number] or named_in(text, '@' .. digits(number))
+    return named[number]
+  end
+
+  -- The number of a scope; opens it.
+  local function open(at, text, number)
     if not scopes[number] then
-      scopes[number], tells[number] = slots.open(at.scope_prefix .. name, windows, at.now), told
+      local name, windows = unpack(scope_of(text, number))
+      scopes[number] = slots.open(at.scope_prefix .. name, windows, at.now)
     end
     return number
   end
 
   -- The same as gate.decide of what a category asks for, at a glance; nothing where a scope is not plain, or one of several is
   -- asked.
-  local function plain_denial(at, asks)
+  local function plain_denial(at, text, asks)
     local instant, denier, window = at.now, nil, nil
-    for _, item in ipairs(asks) do
-      local number, name, windows, told = unpack(item)
+    for _, number in ipairs(asks) do
       if type(number) ~= 'number' then
         return
       end
       local free = plain[number]
       if not free then
+        local name, windows = unpack(scope_of(text, number))
         free = { slots.plain_room_at(at.scope_prefix .. name, windows, at.now) }
-        plain[number], tells[number] = free, told
+        plain[number] = free
       end
       if not free[1] then
         return
@@ -310,19 +319,19 @@ local intake = module(function(intake)
     return instant, denier, window
   end
 
-  local function decide(at, asks)
-    local instant, denier, window = plain_denial(at, asks)
+  local function decide(at, text, asks)
+    local instant, denier, window = plain_denial(at, text, asks)
     if instant then
       return instant, denier, window
     end
     local request = { 0 }
     for n, item in ipairs(asks) do
-      if type(item[1]) == 'number' then
-        request[n + 1] = open(at, item)
+      if type(item) == 'number' then
+        request[n + 1] = open(at, text, item)
       else
         request[n + 1] = {}
-        for place, scope in ipairs(item) do
-          request[n + 1][place] = open(at, scope)
+        for place, number in ipairs(item) do
+          request[n + 1][place] = open(at, text, number)
         end
       end
     end
@@ -330,10 +339,10 @@ local intake = module(function(intake)
   end
 
   -- How the limits of a category refuse an event now: number of the scope, of its window, and us until there is room; or false.
-  local function denial_of(at, category, asks)
+  local function denial_of(at, text, category, asks)
     local known = denials[category]
     if known == nil then
-      local is_known, instant, denier, window = pcall(decide, at, asks) -- a scope of another type is for the gate to complain of
+      local is_known, instant, denier, window = pcall(decide, at, text, asks) -- a scope of another type is for the gate to complain of
       known = is_known and instant > at.now and { denier, window, digits(instant - at.now) } or false
       denials[category] = known
     end
@@ -342,20 +351,20 @@ local intake = module(function(intake)
 
   -- The group in which an event ends that repeats the one which has the slot of what its mark is about, or false.
   local function repeat_of(at, text, category, remembered, about, is_silenced)
-    local named = not (is_silenced and is_silenced(category)) and named_in(text, '#' .. category)
-    if not named then
+    local facts = not (is_silenced and is_silenced(category)) and named_in(text, '#' .. category)
+    if not facts then
       return false
     end
     local name = 'once:' .. about
-    local is_known, holder, until_us, since = pcall(slots.holder, at.scope_prefix .. name, named[1], at.now)
+    local is_known, holder, until_us, since = pcall(slots.holder, at.scope_prefix .. name, facts[1], at.now)
     if not is_known or not holder then
       return false
     end
     local wait_us, first = digits(until_us - at.now), string.match(holder, ' (.*)$') or holder
     local group = {
-      category = category, configured = named[2], remember = remembered == '1', outcome = 'dropped', number = 0, ids = {}, shown = {},
-      denial = { name, named[1], wait_us }, is_of_repeats = true,
-      why = string.format('["dropped","%s","repeat",["%s","%s",%s],{"detail":%s%s}]', category, name, named[3], wait_us,
+      category = category, configured = facts[2], remember = remembered == '1', outcome = 'dropped', number = 0, ids = {}, shown = {},
+      denial = { name, facts[1], wait_us }, is_of_repeats = true,
+      why = string.format('["dropped","%s","repeat",["%s","%s",%s],{"detail":%s%s}]', category, name, facts[3], wait_us,
         cjson.encode(first), since and ',"since_us":' .. digits(since) or ''),
     }
     intake.refused[#intake.refused + 1] = group
@@ -375,12 +384,12 @@ local intake = module(function(intake)
     if again then
       return again
     end
-    local named = not (is_silenced and is_silenced(category)) and named_in(text, category)
-    local denial = named and denial_of(at, category, named[2])
+    local facts = not (is_silenced and is_silenced(category)) and named_in(text, category)
+    local denial = facts and denial_of(at, text, category, facts[2])
     local group = denial and {
-      category = category, configured = named[1], remember = remembered == '1', outcome = 'dropped', number = 0, ids = {}, shown = {},
+      category = category, configured = facts[1], remember = remembered == '1', outcome = 'dropped', number = 0, ids = {}, shown = {},
       denial = denial,
-      why = '["dropped","' .. category .. '",' .. tells[denial[1]][denial[2]] .. denial[3] .. '],{}]',
+      why = '["dropped","' .. category .. '",' .. scope_of(text, denial[1])[3][denial[2]] .. denial[3] .. '],{}]',
     } or false
     if group then
       intake.refused[#intake.refused + 1] = group
@@ -388,14 +397,15 @@ local intake = module(function(intake)
     return group
   end
 
-  -- Whether all of these are ids as RQ and this package make them.
-  local function are_plain(some)
+  -- Whether `printable` leaves all of these as they are.
+  local function are_printable(some)
     for n = 1, #some do
       if some[n] == '' or #some[n] > MAX_ID then
         return false
       end
     end
-    return string.find(table.concat(some), '^[%w_-]*$') ~= nil
+    local text = table.concat(some)
+    return string.find(text, '^[!-~]*$') ~= nil and not string.find(text, ':', 1, true) -- in less time than by one set
   end
 
   -- The printable form of an id, under which the event is known from here on. A changed id ends in a hash, so that two ids
@@ -407,18 +417,18 @@ local intake = module(function(intake)
 
   -- Ends those of a lane's events from `from` on, whose ids are `some`, that the pre-check refuses. Returns the places of the
   -- others.
-  local function end_refused(at, lane, from, some, all_plain, refusal_of)
+  local function end_refused(at, lane, from, some, all_printable, refusal_of)
     local rows, known, others, gone = marks_of(lane, from, some), known_of(at, some), {}, #jobs
     for n = 1, #some do
       local id, mark = some[n], rows[2 * n - 1]
       local group = mark and groups[mark]
-      intake.has_unmarked = intake.has_unmarked or not mark
       if group == nil then
         group = refusal_of(mark)
         groups[mark] = group
       end
-      if not group or (group.is_of_repeats and may_be_over) or not (all_plain or are_plain({ id })) then
+      if not group or (group.is_of_repeats and may_be_over) or not (all_printable or are_printable({ id })) then
         others[#others + 1] = n
+        intake.has_unmarked = intake.has_unmarked or not mark
         may_be_over = may_be_over or not (mark and string.find(mark, '^[^%s#]+ [01]'))
       else
         gone = gone + 1
@@ -444,14 +454,14 @@ local intake = module(function(intake)
   end
 
   -- Takes those of a lane's events, whose ids are `some`, that stand at these places.
-  local function take_others(at, some, places, seq, all_plain)
+  local function take_others(at, some, places, seq, all_printable)
     local new_ids, of_seqs, payloads, replays = {}, {}, {}, {}
     for n, place in ipairs(places) do
       local id = some[place]
       local job = 'rq:job:' .. id
       jobs[#jobs + 1] = job
       payloads[n], replays[n] = intake.read_job(job)
-      new_ids[n], of_seqs[n] = (all_plain or are_plain({ id })) and id or printable(id), seq + place
+      new_ids[n], of_seqs[n] = (all_printable or are_printable({ id })) and id or printable(id), seq + place
     end
     if #new_ids > 0 then
       intake.enter(at, new_ids, of_seqs, payloads, replays)
@@ -469,9 +479,9 @@ local intake = module(function(intake)
       if #some == 0 then
         break
       end
-      local before, all_plain, seq = #ids + #duplicates, are_plain(some), intake.receive(at, #some)
-      local places = refusal_of and end_refused(at, lane, popped, some, all_plain, refusal_of) or places_up_to(#some)
-      take_others(at, some, places, seq, all_plain)
+      local before, all_printable, seq = #ids + #duplicates, are_printable(some), intake.receive(at, #some)
+      local places = refusal_of and end_refused(at, lane, popped, some, all_printable, refusal_of) or places_up_to(#some)
+      take_others(at, some, places, seq, all_printable)
       popped = popped + #some
       gone = gone + #some - (#ids + #duplicates - before)
       if #some < number then

@@ -51,6 +51,16 @@ local plan = module(function(plan)
     entry.known[member] = value
   end
 
+  -- What is stored of a member, or false. A call that looks for several in a key that holds none asks for them once.
+  local function look_up(command, entry, key, member)
+    if entry.has_missed and entry.is_absent == nil then
+      entry.is_absent = call('EXISTS', key) == 0
+    end
+    local value = not (wiped[key] or entry.is_absent) and call(command, key, member)
+    entry.has_missed = entry.has_missed or not value
+    return value
+  end
+
   -- A text as a command takes it.
   local function argument(value)
     if type(value) == 'number' and value == floor(value) and value > -MOST_EXACT and value < MOST_EXACT then
@@ -67,7 +77,7 @@ local plan = module(function(plan)
     local entry = entry_of(hashes, key)
     local value = entry.known[field]
     if value == nil then
-      value = not wiped[key] and call('HGET', key, field) or false
+      value = look_up('HGET', entry, key, field)
       entry.known[field] = value
     end
     return value or nil
@@ -126,7 +136,7 @@ local plan = module(function(plan)
     local entry = entry_of(zsets, key)
     local score = entry.known[member]
     if score == nil then
-      score = not wiped[key] and number_of(call('ZSCORE', key, member)) or false
+      score = number_of(look_up('ZSCORE', entry, key, member)) or false
       entry.known[member] = score
     end
     return score or nil

@@ -49,7 +49,7 @@ def close(
 
 
 def read(closed: PrefilterCall | None) -> dict[str, Any]:
-    """What take.lua is told, by the category."""
+    """What take.lua is told, by the category, and of each scope by its number."""
     assert closed is not None
     lines = (line.split("\t") for line in closed.text.removeprefix("\n").split("\n"))
     return {name: json.loads(facts) for name, facts in lines}
@@ -57,7 +57,7 @@ def read(closed: PrefilterCall | None) -> dict[str, Any]:
 
 def named(prefilter: Prefilter) -> list[str]:
     closed = prefilter.call()
-    return [] if closed is None else list(read(closed))
+    return [] if closed is None else [name for name in read(closed) if not name.startswith("@")]
 
 
 def test_while_nothing_was_refused_nothing_is_named(prefilter: Prefilter) -> None:
@@ -68,28 +68,21 @@ def test_a_named_category_comes_with_all_scopes_that_its_events_ask_for(prefilte
     pools = FirstOf((scope("guarantee:errors", "2/1h"), scope("shared", "3/1h")))
     close(prefilter, "errors", scope("global", "9/1s", "5/1h"), pools, scope("category:errors", "4/1d fixed"))
     close(prefilter, "news", scope("global", "9/1s", "5/1h"), scope("shared", "3/1h"), configured=False)
-    every = [
-        1,
-        "global",
-        [[9, US], [5, HOUR_US]],
-        ['"limit:global",["global","9/1s",', '"limit:global",["global","5/1h",'],
-    ]
-    shared = [3, "shared", [[3, HOUR_US]], ['"limit:global",["shared","3/1h",']]
     assert read(prefilter.call()) == {
-        "errors": [
-            True,
-            [
-                every,
-                [[2, "guarantee:errors", [[2, HOUR_US]], ['"limit:global",["guarantee:errors","2/1h",']], shared],
-                [
-                    4,
-                    "category:errors",
-                    [[4, 24 * HOUR_US, "fixed"]],
-                    ['"limit:category",["category:errors","4/1d fixed",'],
-                ],
-            ],
+        "errors": [True, [1, [2, 3], 4]],
+        "news": [False, [1, 3]],
+        "@1": [
+            "global",
+            [[9, US], [5, HOUR_US]],
+            ['"limit:global",["global","9/1s",', '"limit:global",["global","5/1h",'],
         ],
-        "news": [False, [every, shared]],
+        "@2": ["guarantee:errors", [[2, HOUR_US]], ['"limit:global",["guarantee:errors","2/1h",']],
+        "@3": ["shared", [[3, HOUR_US]], ['"limit:global",["shared","3/1h",']],
+        "@4": [
+            "category:errors",
+            [[4, 24 * HOUR_US, "fixed"]],
+            ['"limit:category",["category:errors","4/1d fixed",'],
+        ],
     }
 
 
@@ -170,4 +163,7 @@ def test_other_demands_of_a_category_take_the_place_of_the_first(prefilter: Pref
     for most in (5, 7):
         close(prefilter, "errors", scope("category:errors", f"{most}/1h"))
         told = [f'"limit:category",["category:errors","{most}/1h",']
-        assert read(prefilter.call()) == {"errors": [True, [[1, "category:errors", [[most, HOUR_US]], told]]]}
+        assert read(prefilter.call()) == {
+            "errors": [True, [1]],
+            "@1": ["category:errors", [[most, HOUR_US]], told],
+        }
