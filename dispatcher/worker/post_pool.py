@@ -95,8 +95,8 @@ class PostPool:
     A post that its thread has not begun by its deadline is never made, and counts as not made: the process stood still
     meanwhile, and another worker may hold the event.
 
-    ``wake`` tells the loop that a result can be collected, and again when the last task under way has ended. ``clock``
-    gives the time of the deadlines, in seconds.
+    ``wake`` tells the loop that a result can be collected, and again when more than half of the tasks have ended.
+    ``clock`` gives the time of the deadlines, in seconds.
     """
 
     def __init__(
@@ -131,8 +131,8 @@ class PostPool:
 
     @property
     def others_end_soon(self) -> bool:
-        """Whether results can be collected, and others may follow at once: tasks are quick, and some are under way."""
-        return 0 < len(self._done) < len(self._in_flight) and self._done[-1].took_s < QUICK_S
+        """Whether results can be collected, and others may follow at once: tasks are quick, and most go on."""
+        return 0 < 2 * len(self._done) <= len(self._in_flight) and self._done[-1].took_s < QUICK_S
 
     @property
     def ids(self) -> list[str]:
@@ -191,7 +191,7 @@ class PostPool:
             came_to = self._without_answer(task, "internal", f"{type(error).__name__}: {error}")
         took_s = self._clock() - (in_flight.overdue_at - self._deadline_s)
         self._done.append(_Ended(in_flight, came_to, took_s))
-        if not self._has_rung or len(self._done) == len(self._in_flight):
+        if not self._has_rung or 2 * len(self._done) > len(self._in_flight):
             self._has_rung = True
             self._wake()
 
