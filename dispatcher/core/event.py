@@ -127,29 +127,10 @@ class Event:
     def to_payload(self) -> dict[str, Any]:
         """The JSON object on the queue; keys at their default are left out."""
         payload: dict[str, Any] = {"v": 1, "category": self.category}
-        for key in (
-            "text",
-            "id",
-            "channel",
-            "blocks",
-            "thread_ts",
-            "labels",
-            "created_at",
-            "max_age",
-            "mrkdwn",
-            "thread",
-            "not_before",
-            "delay",
-            "dedup_key",
-            "once_key",
-        ):
-            value = getattr(self, key)
-            if value:
-                payload[key] = value
-        if self.priority is not Lane.NORMAL:
-            payload["priority"] = self.priority.value
-        if self.is_resolved:
-            payload["status"] = self.status.value
+        payload |= {key: value for key, value in self.__dict__.items() if value}
+        for key, usual in (("priority", Lane.NORMAL), ("status", Status.FIRING)):
+            if key in payload and payload.pop(key) is not usual:
+                payload[key] = self.__dict__[key].value
         return payload
 
     @property
@@ -231,8 +212,9 @@ def _check(event: Event, given: Collection[str], *, in_python: bool) -> None:
     for name, spelt in _SPELLINGS:
         if name in given:
             values[name] = spelt(values[name])
-    if not all(map(_is_valid, given, map(values.__getitem__, given))):
-        _refuse(event, in_python=in_python)
+    for name in given:
+        if not _IS_VALID[name](values[name]):
+            _refuse(event, in_python=in_python)
     if not event.blocks and not _VISIBLE.search(event.text):
         raise InvalidEvent("text is empty, expected some text, or blocks", pointer="/text")
     if event.delay is not None and event.not_before is not None:
@@ -285,10 +267,6 @@ _SPELLINGS: Final[tuple[tuple[str, Callable[[Any], Any]], ...]] = (
     ("not_before", _spelt_instant),
 )
 """Fields that may be given in several spellings, and what makes the one of it that the queue and the worker know."""
-
-
-def _is_valid(name: str, value: object) -> bool:
-    return _IS_VALID[name](value)
 
 
 def _refuse(event: Event, *, in_python: bool) -> NoReturn:

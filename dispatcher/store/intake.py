@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from dispatcher.core.event import MAX_EVENT_BYTES, Event, encode_event, is_remembered, job_id_for
 from dispatcher.core.units import CATEGORY, Lane
@@ -262,11 +262,12 @@ def shown_of(event: Event, chars: int = SHOWN_CHARS) -> str:
     Of the text ``chars`` characters at most, 0 or ``SHOWN_CHARS``. Long labels are left out.
     """
     text = " ".join((event.text or _words_of(event))[: 4 * chars].split()) if chars else ""
-    labels = dict(event.labels)
-    if sum(len(name) + len(value) for name, value in labels.items()) > _MOST_LABELS:
+    labels = event.labels
+    if labels and sum(len(name) + len(value) for name, value in labels.items()) > _MOST_LABELS:
         labels = {}
-    priority = () if event.priority is Lane.NORMAL else (event.priority.value,)
-    parts = [text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 1] + "…", labels, *priority]
+    parts: list[Any] = [text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 1] + "…", dict(labels)]
+    if event.priority is not Lane.NORMAL:
+        parts.append(event.priority.value)
     return encode(parts).decode()[1:-1]
 
 
