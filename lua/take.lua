@@ -43,14 +43,15 @@
 --           reopening   HASH    how far due.reopen has come with lines and timers (include/due.lua); absent otherwise
 --           turns       HASH    channel -> turns taken in its line (include/lines.lua); gone with the line
 --           failures    HASH    channel -> its failures in a row (include/pause.lua); lives an hour after the last one
--- ARGV[1]   JSON {"now": us | absent, "owner", "lease_us", "new": most requeued and new events, "due": most waiting events that are
---           due, "most_decisions", "grace_us": from
---           an unconfirmed post until it is reconciled,
+-- ARGV[1]   JSON {"now": us | absent, "owner", "lease_us", "new": most requeued and new events, less those of "due" that were taken, but
+--             of these no more than three quarters of "new",
+--           "due": most waiting events that are due, "most_decisions",
+--           "grace_us": from an unconfirmed post until it is reconciled,
 --           "opened": {scope: [instant, room]} | absent: for each scope that this owner has asked about its last batch, the
 --             instant from which on one more event may pass, and how many may pass at once,
 --           "undecided": {"seq", "freed"} | absent: with it the call is a prefetch. The owner is still deciding what it took
 --             before; the two are "from" and "freed" of that answer. Then the call hands out nothing that may not be prefetched:
---             no heads of categories' lines, no requeued events, nothing that must be taken alone,
+--             no heads of categories' lines, no requeued or scheduled events, nothing that must be taken alone,
 --           "starts": true for the first take of a worker,
 --           "fingerprint": of the credential that the owner posts with from now on (include/pause.lua) | absent: as before,
 --           "version": of the limits by which "opened" and ARGV[2] were found | absent; both are ignored if another is in force,
@@ -64,7 +65,7 @@
 --           "posts_wait": whether parked events wait for a sender, "more": there is more to take, "suspended",
 --           "silences": {"version", "rows": {id: JSON}} | absent: those of the call, "duplicates": [id, ...],
 --           "refused": [[category, position of the scope, of its window, us until there is room, "id id ..."], ...] | null: dropped
---             by the pre-check,
+--             by the pre-check; of repeats the scope's name, and its window in us, in place of the positions,
 --           "unmarked": whether the pre-check looked at an event without a mark,
 --           "from": no event that is taken here or later has a lower seq; null if this batch must be decided before the owner
 --             takes anything else,
@@ -151,7 +152,7 @@ local function take_new(closed)
     end
     return intake.refusal(at, closed, mark, is_silenced)
   end
-  local room = at.new - intake.count()
+  local room = intake.room(at)
   local looks = closed and math.max(room, math.min(LOOKS * room, MOST_LOOKS)) or room
   local lows = lengths[3]
   local low_looks, low = math.min(lows, low_share(looks)), math.min(lows, low_share(room))
@@ -250,6 +251,7 @@ if may_hand_out then
   if not due.is_alone() then
     due.take_expired(at)
     left_due = due.take_due(at, opened)
+    intake.was_due = intake.count()
     due.take_requeued(at)
     due.take_scheduled(at)
   end

@@ -129,18 +129,22 @@ class Outbox:
     def take(self, new: int, due: int) -> Taken:
         """Take up to ``due`` waiting events whose time has come, and up to ``new`` requeued and new events.
 
+        The first count among the second, but leave a quarter of it.
+
         The call also tells the server that everything taken before is decided. After ``prefetch`` it returns the first
         prefetched batch and, if that is small, the others that have arrived.
         """
         self._is_decided = self._can_go_on = False
         if self._broken is not None:
             raise self._forget_broken()
+        repeats: list[str] = []
         if self.ahead:
             taken = self._arrived()
             while self._reader is not None and self.ahead and 2 * len(taken.batch) < new and self._reader.has_result():
                 taken = self._with_next(taken)
             if taken.batch or taken.prefiltered or self.ahead or self._broken:
                 return taken
+            repeats = taken.duplicates
         call: dict[str, Any] = {"new": new, "due": due}
         if self._opened:
             call["opened"], self._opened = self._opened, {}
@@ -154,7 +158,7 @@ class Outbox:
             self._prefilter.tell_time(taken.now_us)
         self._is_new, self._fingerprint = False, None
         self._can_go_on = taken.undecided is not None
-        return taken
+        return replace(taken, duplicates=[*repeats, *taken.duplicates]) if repeats else taken
 
     def prefetch(self, taken: Taken, new: int, due: int) -> None:
         """Let the server take another batch while this one is decided, if there is more and ``taken`` allows it.

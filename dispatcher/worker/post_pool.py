@@ -1,6 +1,6 @@
 """The posts and history scans in flight, and the admitted events that stand by until a post can start.
 
-Each post or scan runs in a thread of its own, with a deadline; their number is bounded.
+Each post or scan has a thread for itself while it runs, and a deadline; their number is bounded.
 """
 
 from __future__ import annotations
@@ -131,8 +131,19 @@ class PostPool:
 
     @property
     def others_end_soon(self) -> bool:
-        """Whether results can be collected, and others may follow at once: tasks are quick, and most go on."""
-        return 0 < 2 * len(self._done) <= len(self._in_flight) and self._done[-1].took_s < QUICK_S
+        """Whether results can be collected, and others may follow at once: tasks are quick, and at least half go on."""
+        return bool(self._done) and self._done[-1].took_s < QUICK_S and not self._most_have_ended()
+
+    def _most_have_ended(self) -> bool:
+        """Of the tasks in flight; one that is slow is left out, unless it has ended."""
+        slow_before = self._clock() + self._deadline_s - QUICK_S
+        in_flight = list(self._in_flight.values())  # senders' threads ask, too
+        return 2 * len(self._done) > sum(each.overdue_at > slow_before for each in in_flight)
+
+    @property
+    def has_result(self) -> bool:
+        """Whether ``collect`` would bring anything."""
+        return bool(self._done) or self.overdue_in_s() == 0
 
     @property
     def ids(self) -> list[str]:
@@ -191,7 +202,7 @@ class PostPool:
             came_to = self._without_answer(task, "internal", f"{type(error).__name__}: {error}")
         took_s = self._clock() - (in_flight.overdue_at - self._deadline_s)
         self._done.append(_Ended(in_flight, came_to, took_s))
-        if not self._has_rung or 2 * len(self._done) > len(self._in_flight):
+        if not self._has_rung or self._most_have_ended():
             self._has_rung = True
             self._wake()
 

@@ -50,7 +50,7 @@ LONGEST_PAUSE_S: Final = 0.25
 """How long a worker does not listen to the lanes after it came too late: at first, and at most."""
 
 TOGETHER_S: Final = 0.005
-"""After a quick post has ended, an idle loop waits at most so long for the others: one script settles them together."""
+"""After a quick post has ended, an idle loop waits at most so long for more: one script settles them together."""
 
 _PIPE: Final = -1
 
@@ -399,11 +399,11 @@ class Worker:
             is_time = self._clock() >= min(*until, self._look_at)
             if wakes_another and self._clock() >= next_at and not self._post_pool.free:
                 self._outbox.wake_another()
-            if not could_post or self._is_stopping or self._rereads or is_time:
+            if self._is_stopping or self._rereads or is_time or (not could_post and self._post_pool.has_result):
                 return
             self._settle_posts()
             self._beat()
-            if self._must_take:
+            if self._must_take or (not could_post and self._post_pool.free):
                 return
 
     def _instant(self, taken: Taken, us: int | None) -> float:

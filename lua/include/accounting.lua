@@ -27,7 +27,7 @@
 -- to Slack, as workers report them; "letters REASON": dead letters that are kept; "trimmed": those lost to their bounds;
 -- "limits_refused". It is permanent.
 --
--- `at` names the keys totals, names, seen, limited, limited_older, limited_log, others, others_older, others_log, events, leased;
+-- `at` names the keys totals, names, seen, limited, limited_older, limited_log, others, others_older, others_log, metrics;
 -- and minute_prefix; and now, remember_us, most_decisions.
 local accounting = module(function(accounting)
   accounting.UNREADABLE = '-' -- the category of what cannot be read
@@ -74,7 +74,7 @@ local accounting = module(function(accounting)
   end
 
   local WAITED = { limit = 'limit', pace = 'pace', cooldown = 'cooldown', retry = 'retry', paused = 'paused', silenced = 'paused', quiet = 'quiet' }
-  local BUCKETS_S = { 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 1800, 3600, 21600, 86400 } -- store/metrics.py has them too
+  local BUCKETS_S = { 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 1800, 3600, 21600, 86400 } -- web/exposition.py has them too
 
   -- Counts how long a posted event took since `since`, the instant from which on it might be posted.
   function accounting.count_delivery(at, header, priority, since)
@@ -177,13 +177,13 @@ local accounting = module(function(accounting)
     return number
   end
 
-  -- The parts of these lists that have a name, in one text. Most often there is one list.
+  -- The parts of these lists that have a name, in one text.
   local function joined(lists, name, separator)
     local texts = {}
     for n, list in ipairs(lists) do
       texts[n] = table.concat(list[name], separator)
     end
-    return texts[2] and table.concat(texts, separator) or texts[1]
+    return table.concat(texts, separator)
   end
 
   -- Plans the record of this call.

@@ -302,7 +302,7 @@ local due = module(function(due)
 
   -- Takes events that dead or stopped workers left.
   function due.take_requeued(at)
-    local most = at.undecided and 0 or at.new
+    local most = at.undecided and 0 or intake.room(at)
     for _, id in ipairs(most > 0 and not alone and plan.zdue(at.requeued, math.huge, most) or {}) do
       local header, payload, malformed = record.read(at, id)
       if malformed then
@@ -323,7 +323,7 @@ local due = module(function(due)
   -- Takes scheduled events whose instant has come. Like new ones they have yet to ask for room. They get half of the room for
   -- new events, so that no new event waits until all of a great number that are due at once have been decided.
   function due.take_scheduled(at)
-    local most = (at.undecided or alone) and 0 or math.ceil((at.new - intake.count()) / 2)
+    local most = (at.undecided or alone) and 0 or math.ceil(intake.room(at) / 2)
     for _, id in ipairs(most > 0 and plan.zdue(at.scheduled, at.now, most) or {}) do
       local header, payload, malformed = record.read(at, id)
       if malformed then

@@ -6,7 +6,7 @@
 --
 -- It drops only events of categories that a worker names, in ARGV[2] of take.lua. There a line of each category is a line feed, the
 -- category, a tab, and JSON [configured, [scope or [scope, ...: the first of these that has room], ...]], with scopes by number.
--- These categories drop, tell nobody, and have no limits by label. Where one has room, its events are handed out: here nobody is
+-- These categories drop, tell nobody, and have no limits by label and no `once`. Where one has room, its events are handed out: here nobody is
 -- admitted. A line of each scope begins with "@" and its number; its JSON is [name, windows as in gate.lua, told as in admit.lua].
 -- For repeats of a category a line begins with "#" and the category; its JSON is [microseconds of the window, configured, text of the
 -- limit].
@@ -15,14 +15,15 @@
 -- instants at which RQ says that they were enqueued, "marks", "shown": what the record shows of each}. The instant says that the job on
 -- the lane is still the one that was read.
 --
--- `at` names the keys events, leased, parked, totals, seen, dead_ids, places, tallies, seq, those of include/silences.lua, the four parts of the
--- decision record, the keys of include/leases.lua; owner, tally_prefix and minute_prefix; and now.
+-- `at` names the keys events, leased, parked, requeued, totals, seen, dead_ids, places, tallies, seq, those of include/silences.lua, the
+-- four parts of the decision record, the keys of include/leases.lua; owner, and the prefixes tally, minute and scope; new, is_wordless
+-- and now.
 local intake = module(function(intake)
   intake.bytes, intake.has_unmarked = 0, false
   local EDITS = 'edits' -- in place of a channel: the edits of messages
   local MAX_BATCH = 8388608 -- bytes after which no more requeued and new events are taken
-  local MAX_ID = 256 -- RQ ids are letters, digits, dashes; any other id is made printable and cut; only
-  -- ids of digest messages may hold a colon
+  local MAX_ID = 256 -- an id of 1 to so many printable characters of ASCII stays as it is; any other is changed, and so is one with a
+  -- colon, which only ids of digest messages have
   local MAX_RAW = 1048576 -- bytes kept of a payload that is too large to be an event
   local CHUNK = 64 -- jobs that are read at once
   local MOST_SHOWN = 2048 -- bytes of text and labels that the record takes from a mark
@@ -36,11 +37,18 @@ local intake = module(function(intake)
   intake.refused = {} -- groups that the pre-check ends, for the books, with what the answer says of them
   local groups = {} -- of each mark that the pre-check looked at, or false
   local may_be_over = false -- whether an event without a mark was handed out: it may tell of a recovery, which ends repeats
-  local named, scopes, plain = {}, {}, {} -- of the pre-check, by the numbers of scopes: what is said of them, views, from when on they have room
+  local told_of, scopes, plain = {}, {}, {} -- of the pre-check, by the numbers of scopes: what is said of them, views, from when on they have room
   local denials = {} -- of the pre-check, by category
 
   function intake.count()
     return #ids
+  end
+
+  intake.was_due = 0 -- how many of them were due
+
+  -- How many more requeued, scheduled and new events may be handed out. What was due leaves a quarter of their room.
+  function intake.room(at)
+    return at.new - math.min(intake.was_due, math.floor(at.new * 3 / 4)) - (#ids - intake.was_due)
   end
 
   function intake.is_full()
@@ -283,8 +291,8 @@ local intake = module(function(intake)
 
   -- What the text says of a scope: name, windows, and what each window tells.
   local function scope_of(text, number)
-    named[number] = named[number] or named_in(text, '@' .. digits(number))
-    return named[number]
+    told_of[number] = told_of[number] or named_in(text, '@' .. digits(number))
+    return told_of[number]
   end
 
   -- The number of a scope; opens it.
@@ -296,8 +304,8 @@ local intake = module(function(intake)
     return number
   end
 
-  -- The same as gate.decide of what a category asks for, at a glance; nothing where a scope is not plain, or one of several is
-  -- asked.
+  -- The same as gate.decide of what a category asks for, at a glance. Nothing where a scope is not plain, or where the first
+  -- that has room of several scopes is asked for.
   local function plain_denial(at, text, asks)
     local instant, denier, window = at.now, nil, nil
     for _, number in ipairs(asks) do
@@ -397,8 +405,8 @@ local intake = module(function(intake)
     return group
   end
 
-  -- Whether `printable` leaves all of these as they are.
-  local function are_printable(some)
+  -- Whether all of these stay as they are.
+  local function are_sound(some)
     for n = 1, #some do
       if some[n] == '' or #some[n] > MAX_ID then
         return false
@@ -408,16 +416,15 @@ local intake = module(function(intake)
     return string.find(text, '^[!-~]*$') ~= nil and not string.find(text, ':', 1, true) -- in less time than by one set
   end
 
-  -- The printable form of an id, under which the event is known from here on. A changed id ends in a hash, so that two ids
-  -- never become one.
-  local function printable(id)
+  -- The id under which the event is known from here on. A changed id ends in a hash, so that two ids never become one.
+  local function sound(id)
     local shown = string.sub(string.gsub(id, '[^\33-\57\59-\126]', '?'), 1, MAX_ID)
-    return shown == id and id or string.sub(shown, 1, MAX_ID - 9) .. '~' .. string.sub(redis.sha1hex(id), 1, 8)
+    return shown == id and id ~= '' and id or string.sub(shown, 1, MAX_ID - 9) .. '~' .. string.sub(redis.sha1hex(id), 1, 8)
   end
 
   -- Ends those of a lane's events from `from` on, whose ids are `some`, that the pre-check refuses. Returns the places of the
   -- others.
-  local function end_refused(at, lane, from, some, all_printable, refusal_of)
+  local function end_refused(at, lane, from, some, are_all_sound, refusal_of)
     local rows, known, others, gone = marks_of(lane, from, some), known_of(at, some), {}, #jobs
     for n = 1, #some do
       local id, mark = some[n], rows[2 * n - 1]
@@ -426,7 +433,7 @@ local intake = module(function(intake)
         group = refusal_of(mark)
         groups[mark] = group
       end
-      if not group or (group.is_of_repeats and may_be_over) or not (all_printable or are_printable({ id })) then
+      if not group or (group.is_of_repeats and may_be_over) or not (are_all_sound or are_sound({ id })) then
         others[#others + 1] = n
         intake.has_unmarked = intake.has_unmarked or not mark
         may_be_over = may_be_over or not (mark and string.find(mark, '^[^%s#]+ [01]'))
@@ -454,14 +461,14 @@ local intake = module(function(intake)
   end
 
   -- Takes those of a lane's events, whose ids are `some`, that stand at these places.
-  local function take_others(at, some, places, seq, all_printable)
+  local function take_others(at, some, places, seq, are_all_sound)
     local new_ids, of_seqs, payloads, replays = {}, {}, {}, {}
     for n, place in ipairs(places) do
       local id = some[place]
       local job = 'rq:job:' .. id
       jobs[#jobs + 1] = job
       payloads[n], replays[n] = intake.read_job(job)
-      new_ids[n], of_seqs[n] = (all_printable or are_printable({ id })) and id or printable(id), seq + place
+      new_ids[n], of_seqs[n] = are_all_sound and id or sound(id), seq + place
     end
     if #new_ids > 0 then
       intake.enter(at, new_ids, of_seqs, payloads, replays)
@@ -479,9 +486,9 @@ local intake = module(function(intake)
       if #some == 0 then
         break
       end
-      local before, all_printable, seq = #ids + #duplicates, are_printable(some), intake.receive(at, #some)
-      local places = refusal_of and end_refused(at, lane, popped, some, all_printable, refusal_of) or places_up_to(#some)
-      take_others(at, some, places, seq, all_printable)
+      local before, are_all_sound, seq = #ids + #duplicates, are_sound(some), intake.receive(at, #some)
+      local places = refusal_of and end_refused(at, lane, popped, some, are_all_sound, refusal_of) or places_up_to(#some)
+      take_others(at, some, places, seq, are_all_sound)
       popped = popped + #some
       gone = gone + #some - (#ids + #duplicates - before)
       if #some < number then

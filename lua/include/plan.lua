@@ -51,12 +51,14 @@ local plan = module(function(plan)
     entry.known[member] = value
   end
 
-  -- What is stored of a member, or false. A call that looks for several in a key that holds none asks for them once.
-  local function look_up(command, entry, key, member)
-    if entry.has_missed and entry.is_absent == nil then
+  -- What is stored of a member, or false. After a first miss it asks once whether the key exists, as many keys do not.
+  local function stored_of(command, entry, key, member)
+    if wiped[key] then
+      return false
+    elseif entry.has_missed and entry.is_absent == nil then
       entry.is_absent = call('EXISTS', key) == 0
     end
-    local value = not (wiped[key] or entry.is_absent) and call(command, key, member)
+    local value = not entry.is_absent and call(command, key, member)
     entry.has_missed = entry.has_missed or not value
     return value
   end
@@ -77,7 +79,7 @@ local plan = module(function(plan)
     local entry = entry_of(hashes, key)
     local value = entry.known[field]
     if value == nil then
-      value = look_up('HGET', entry, key, field)
+      value = stored_of('HGET', entry, key, field)
       entry.known[field] = value
     end
     return value or nil
@@ -136,7 +138,7 @@ local plan = module(function(plan)
     local entry = entry_of(zsets, key)
     local score = entry.known[member]
     if score == nil then
-      score = number_of(look_up('ZSCORE', entry, key, member)) or false
+      score = number_of(stored_of('ZSCORE', entry, key, member)) or false
       entry.known[member] = score
     end
     return score or nil

@@ -170,7 +170,7 @@ def test_a_job_whose_hash_has_expired_is_a_duplicate_of_a_known_id(stage: Stage)
 @pytest.mark.parametrize(
     ("pushed", "id_"),
     [
-        (b"", ""),
+        (b"", "~da39a3ee"),
         (b"a b\tc\n", "a?b?c?~191db197"),
         (b"\xff\xfe\x00", "???~b11b4321"),
         ("ä".encode(), "??~961fa22f"),
@@ -334,6 +334,18 @@ def test_while_suspended_nothing_is_taken(stage: Stage, redis: Database) -> None
     assert (taken.next_us, taken.next_busy_us, taken.lease_us) == (None, None, stage.clock.now_us + LEASE_US)
     redis.delete(stage.queue.suspended)
     assert ann.taken() == ["parked", "timed", "new"]
+
+
+# What is due and what is new
+
+
+def test_what_is_due_leaves_a_quarter_of_the_batch_to_what_is_new(stage: Stage, ann: Worker) -> None:
+    stage.send(*(f"p{n}" for n in range(8)), channel=UNPACED)
+    ann.go(free=0)
+    stage.send(*(f"n{n}" for n in range(8)), channel=UNPACED)
+    stage.send("scheduled", channel=UNPACED, not_before=stage.clock.now_us / US)
+    taken = ann.taken(new=8, due=8)
+    assert (taken[:8], taken[8:]) == ([f"p{n}" for n in range(8)], ["n0", "n1"])
 
 
 # Leases

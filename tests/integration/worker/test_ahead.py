@@ -86,6 +86,17 @@ def test_after_an_empty_batch_the_one_behind_it_comes_without_a_sleep(
     assert driven.bell.sleeps == 0
 
 
+def test_a_repeat_alone_in_the_last_batch_that_was_prefetched_is_told(driven: HandDrivenWorker) -> None:
+    send(driven, "a")
+    driven.client.rpush(LANE, "a")
+    taken = driven.outbox.take(1, 4)
+    driven.outbox.prefetch(taken, 1, 4)
+    until(lambda: not driven.client.exists(LANE), "the repeat to be taken")
+    send(driven, "b")
+    taken = driven.outbox.take(1, 4)
+    assert (driven.ids_of(taken), taken.duplicates) == (["b"], ["a"])
+
+
 def test_after_a_batch_that_was_dropped_by_the_prefilter_the_next_comes_without_a_sleep(
     driven: HandDrivenWorker,
 ) -> None:

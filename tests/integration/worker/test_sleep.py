@@ -354,6 +354,33 @@ def test_a_worker_that_can_post_nothing_when_an_event_may_go_wakes_another(
     assert time.now_s == due_s + 2
 
 
+def test_a_ring_of_a_post_that_was_collected_makes_no_busy_worker_take(
+    driven: HandDrivenWorker, asked: list[tuple[str, int, int]]
+) -> None:
+    answered, pool = threading.Event(), driven.worker._post_pool  # noqa: SLF001 - nothing else tells
+
+    def reply(message: Message) -> Receipt:
+        assert answered.wait(10)
+        return Receipt(message.channel, "1.1")
+
+    def happens() -> None:
+        if driven.bell.sleeps == 3:
+            answered.set()
+            until(lambda: len(pool._done) == len(pool._in_flight), "the end of the posts")  # noqa: SLF001 - as above
+            send(driven, "e")
+        driven.bell.ring()
+
+    driven.desk.reply = reply
+    send(driven, "a", "b", "c", "d")
+    taken = driven.take()
+    driven.worker.dispatch(taken)
+    driven.bell.meanwhile = happens
+    following = driven.worker.next_batch(taken)
+    assert following is not None
+    assert (driven.ids_of(following), driven.bell.sleeps) == (["e"], 3)
+    assert len(asked) == 2
+
+
 def test_a_full_server_takes_the_token_for_another_worker(redis: Database, time: Time) -> None:
     redis.config_set("maxmemory", "1")
     neighbour(redis, time).wake_another()

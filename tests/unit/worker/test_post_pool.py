@@ -29,7 +29,7 @@ from dispatcher.core.states import (
     Unconfirmed,
 )
 from dispatcher.core.transitions import after_post
-from dispatcher.worker.post_pool import PostPool, Task
+from dispatcher.worker.post_pool import QUICK_S, PostPool, Task
 from tests.support.processes import until
 from tests.support.stage import policy_of
 
@@ -145,7 +145,7 @@ def test_a_post_that_ends_rings_and_is_collected_once() -> None:
 
 def test_the_first_result_rings_and_the_one_after_which_most_have_ended() -> None:
     wire, rings = Wire(), list[None]()
-    pool = PostPool(wire, size=8, deadline_s=DEADLINE_S, wake=lambda: rings.append(None))
+    pool = PostPool(wire, size=8, deadline_s=DEADLINE_S, wake=lambda: rings.append(None), clock=Hands())
     slow = wire.open
     for id_ in ("s1", "s2", "s3"):
         wire.entered = threading.Event()
@@ -161,6 +161,23 @@ def test_the_first_result_rings_and_the_one_after_which_most_have_ended() -> Non
     assert len(pool.collect()) == 4
     slow.set()
     until(lambda: len(rings) > 2, "a ring for the others")
+
+
+def test_a_slow_post_is_not_waited_for() -> None:
+    wire, hands = Wire(), Hands()
+    pool, _ = build(wire, size=8, clock=hands)
+    for id_ in ("s1", "s2", "s3"):
+        wire.entered = threading.Event()
+        pool.start(started(id_))
+        assert wire.entered.wait(10)
+    hands.now = QUICK_S
+    slow, wire.open = wire.open, threading.Event()
+    wire.open.set()
+    assert not pool.has_result
+    pool.start(started("quick"))
+    until(lambda: pool.has_result, "the end of the quick post")
+    assert not pool.others_end_soon
+    slow.set()
 
 
 def test_a_post_beyond_its_deadline_is_ambiguous_and_its_late_answer_is_left_alone() -> None:
