@@ -9,7 +9,13 @@ local MOST_READ = 262144
 
 local call = cjson.decode(ARGV[1])
 local page, read, from = {}, 0, call.from
-while #page < call.most and read < MOST_READ do
+
+-- Asked backwards for what is older than the oldest entry, the server looks at the whole stream.
+local function is_at_end()
+  return call.newest_first and not redis.call('XRANGE', KEYS[1], call.to, from, 'COUNT', 1)[1]
+end
+
+while #page < call.most and read < MOST_READ and not is_at_end() do
   local command = call.newest_first and 'XREVRANGE' or 'XRANGE'
   local row = redis.call(command, KEYS[1], from, call.to, 'COUNT', 1)[1]
   if not row then

@@ -84,6 +84,17 @@ def test_every_letter_is_found_however_many_there_are(stage: Stage, letters: Dea
     assert [letter.id for letter in letters.find(Filter())] == ids
 
 
+def test_backwards_nothing_is_asked_for_behind_the_oldest_letter(
+    stage: Stage, redis: Database, letters: DeadLetters
+) -> None:
+    """The server would look at the whole stream for it."""
+    bury(stage, "a", "b", "c")
+    redis.config_resetstat()
+    assert [letter.id for letter in letters.find(Filter(), newest_first=True)] == ["c", "b", "a"]
+    asked_for_the_newest = 1
+    assert redis.info("commandstats")["cmdstat_xrevrange"]["calls"] == asked_for_the_newest + 3
+
+
 def test_a_letter_tells_its_event_and_what_became_of_it(stage: Stage, letters: DeadLetters) -> None:
     bury(stage, "a")
     letter = letters.get("a")
