@@ -43,8 +43,8 @@
 --           reopening   HASH    how far due.reopen has come with lines and timers (include/due.lua); absent otherwise
 --           turns       HASH    channel -> turns taken in its line (include/lines.lua); gone with the line
 --           failures    HASH    channel -> its failures in a row (include/pause.lua); lives an hour after the last one
--- ARGV[1]   JSON {"now": us | absent, "owner", "lease_us", "new": most requeued and new events, less those of "due" that were taken, but
---             of these no more than three quarters of "new",
+-- ARGV[1]   JSON {"now": us | absent, "owner", "lease_us", "new": most requeued and new events. Waiting events that were taken
+--             use up places of "new", three quarters of them at most,
 --           "due": most waiting events that are due, "most_decisions",
 --           "grace_us": from an unconfirmed post until it is reconciled,
 --           "opened": {scope: [instant, room]} | absent: for each scope that this owner has asked about its last batch, the

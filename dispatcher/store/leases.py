@@ -129,7 +129,7 @@ class Outbox:
     def take(self, new: int, due: int) -> Taken:
         """Take up to ``due`` waiting events whose time has come, and up to ``new`` requeued and new events.
 
-        The first count among the second, but leave a quarter of it.
+        Waiting events use up places of ``new``, three quarters of them at most.
 
         The call also tells the server that everything taken before is decided. After ``prefetch`` it returns the first
         prefetched batch and, if that is small, the others that have arrived.

@@ -135,7 +135,7 @@ class PostPool:
         return bool(self._done) and self._done[-1].took_s < QUICK_S and not self._most_have_ended()
 
     def _most_have_ended(self) -> bool:
-        """Of the tasks in flight; one that is slow is left out, unless it has ended."""
+        """Whether more than half of the tasks in flight have ended. A slow one that goes on is not counted."""
         slow_before = self._clock() + self._deadline_s - QUICK_S
         in_flight = list(self._in_flight.values())  # senders' threads ask, too
         return 2 * len(self._done) > sum(each.overdue_at > slow_before for each in in_flight)

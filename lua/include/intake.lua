@@ -46,7 +46,8 @@ local intake = module(function(intake)
 
   intake.was_due = 0 -- how many of them were due
 
-  -- How many more requeued, scheduled and new events may be handed out. What was due leaves a quarter of their room.
+  -- How many more requeued, scheduled and new events may be handed out. Events that were due use up three
+  -- quarters of these places at most.
   function intake.room(at)
     return at.new - math.min(intake.was_due, math.floor(at.new * 3 / 4)) - (#ids - intake.was_due)
   end

@@ -51,7 +51,8 @@ local plan = module(function(plan)
     entry.known[member] = value
   end
 
-  -- What is stored of a member, or false. After a first miss it asks once whether the key exists, as many keys do not.
+  -- What is stored of a member, or false. Many keys do not exist: after the first miss it asks once
+  -- whether the key does.
   local function stored_of(command, entry, key, member)
     if wiped[key] then
       return false
