@@ -126,12 +126,12 @@ class Event:
 
     def to_payload(self) -> dict[str, Any]:
         """The JSON object on the queue; keys at their default are left out."""
-        payload: dict[str, Any] = {"v": 1, "category": self.category}
-        payload |= {key: value for key, value in self.__dict__.items() if value}
-        for key, usual in (("priority", Lane.NORMAL), ("status", Status.FIRING)):
-            if key in payload and payload.pop(key) is not usual:
-                payload[key] = self.__dict__[key].value
-        return payload
+        given = {
+            key: value
+            for key, value in self.__dict__.items()
+            if value and value is not Lane.NORMAL and value is not Status.FIRING
+        }
+        return {"v": 1, "category": self.category, **given}
 
     @property
     def is_resolved(self) -> bool:
@@ -223,7 +223,7 @@ def _check(event: Event, given: Collection[str], *, in_python: bool) -> None:
         values["priority"] = Lane(event.priority)
     if type(event.status) is not Status:
         values["status"] = Status(event.status)
-    if event.is_resolved and event.dedup_key is None:
+    if event.status is Status.RESOLVED and event.dedup_key is None:
         raise InvalidEvent("dedup_key is missing, expected what is resolved", pointer="/dedup_key")
 
 

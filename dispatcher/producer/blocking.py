@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
@@ -121,7 +121,7 @@ class Producer:
         event = Event.from_payload({"category": category, "text": text, "id": id, **fields}, in_python=True)
         event_id = id or new_event_id()
         job = self._intake.calls.job(job_id_for(event_id), event, is_generated=id is None)
-        (result,) = self._enqueue([job], [event])
+        (result,) = self._ask([job], [event])()
         return sent_one(event_id, result, on_duplicate)
 
     def resolve(self, category: str, dedup_key: str, text: str | None = None, **fields: Unpack[ResolvedFields]) -> str:
@@ -143,8 +143,8 @@ class Producer:
         check_on_duplicate(on_duplicate)
         tally = SendResult()
         try:
-            for chunk in chunked(self._intake.calls, events):
-                tally.note(chunk, self._enqueue(chunk.jobs, chunk.sources))
+            for chunk, results in self._enqueue_many(events):
+                tally.note(chunk, results)
         except SendStopped as error:
             tally.stopped(error)
             raise
@@ -152,8 +152,8 @@ class Producer:
 
     def enqueue_chunks(self, events: Iterable[Source]) -> Iterator[list[tuple[str, Enqueued]]]:
         """As ``send_many``, yielding what became of each event of each chunk; a full queue does not raise."""
-        for chunk in chunked(self._intake.calls, events):
-            yield list(zip(chunk.ids, self._enqueue(chunk.jobs, chunk.sources), strict=True))
+        for chunk, results in self._enqueue_many(events):
+            yield list(zip(chunk.ids, results, strict=True))
 
     def explain(self, event_id: str) -> Explanation:
         """What happened to an event: where it is, or how it ended. The id is what ``send`` returned, or the RQ job's.
@@ -194,22 +194,70 @@ class Producer:
     ) -> None:
         self.close()
 
-    def _enqueue(self, jobs: list[Job], sources: list[Source]) -> list[Enqueued]:
-        try:
-            return self._intake.enqueue_jobs(jobs)
-        except GateUnavailable as error:
+    def _enqueue_many(self, events: Iterable[Source]) -> Iterator[tuple[Chunk, list[Enqueued]]]:
+        """Each chunk and what became of it; a chunk goes out when the one before it was answered, and is empty then.
+
+        While the server works on a chunk, the next is made. Only of a list or a tuple: whatever else gives the events
+        may wait for long, or use this producer, and an answer that is not read yet would wait for it.
+        """
+        is_ahead = isinstance(events, list | tuple)
+        chunks = chunked(self._intake.calls, events)
+        following = next(chunks, None)
+        while (chunk := following) is not None:
+            answer = self._ask(chunk.jobs, chunk.sources)
+            invalid: InvalidEvent | None = None
+            try:
+                following = next(chunks, None) if is_ahead else None
+            except InvalidEvent as error:
+                invalid = error
+            results = answer()
+            del answer  # it holds what was sent
+            yield chunk, results
+            if invalid is not None:
+                raise invalid
+            chunk.clear()
+            if not is_ahead:
+                following = next(chunks, None)
+
+    def _ask(self, jobs: list[Job], sources: list[Source]) -> Callable[[], list[Enqueued]]:
+        """Send the jobs; what is returned waits for the answer, once. Both raise as ``send`` does."""
+        with _Unavailable(sources):
+            wait = self._intake.ask_jobs(jobs)
+
+        def answer() -> list[Enqueued]:
+            with _Unavailable(sources):
+                return wait()
+
+        return answer
+
+
+class _Unavailable:
+    """Turns ``GateUnavailable`` into ``QueueUnavailable`` with the events of which nobody knows what became of them."""
+
+    __slots__ = ("_sources",)
+
+    def __init__(self, sources: list[Source]) -> None:
+        self._sources = sources
+
+    def __enter__(self) -> None:
+        """Nothing is to be done."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, GateUnavailable):
             told = QueueUnavailable(str(error))
-            told.rest = tuple(sources)
+            told.rest = tuple(self._sources)
             raise told from error
 
 
 class Chunk:
     """Events on their way to the server in one call; ``begin`` is the position of the first, from 0."""
 
-    def __init__(self, calls: EnqueueCalls) -> None:
+    def __init__(self, calls: EnqueueCalls, begin: int = 0) -> None:
         self._calls = calls
         self._bytes = 0
-        self.begin = 0
+        self.begin = begin
         self.sources: list[Source] = []
         self.ids: list[str] = []
         self.jobs: list[Job] = []
@@ -237,11 +285,14 @@ class Chunk:
         self._bytes += len(job.row) if job.row.isascii() else len(job.row.encode())
         return len(self.jobs) == CHUNK or self._bytes >= CHUNK_BYTES
 
+    def following(self) -> Chunk:
+        """The next one, without any event yet."""
+        return Chunk(self._calls, self.begin + len(self.jobs))
+
     def clear(self) -> None:
-        """Let go of the events: what follows is the next chunk."""
-        self.begin += len(self.jobs)
-        self._bytes = 0
-        self.sources, self.ids, self.jobs = [], [], []
+        """Let go of the events, wherever the lists of them are held."""
+        for each in (self.sources, self.ids, self.jobs):
+            each.clear()
 
 
 def event_of(source: Source) -> Event:
@@ -254,12 +305,13 @@ def event_of(source: Source) -> Event:
 
 
 def chunked(calls: EnqueueCalls, events: Iterable[Source]) -> Iterator[Chunk]:
-    """The events in chunks; each lasts until the next is asked for, so that no more than one is held."""
+    """The events in chunks. None is held here: who has handed one over clears it."""
     chunk = Chunk(calls)
     for source in events:
         if chunk.add(source):
-            yield chunk
-            chunk.clear()
+            full, chunk = chunk, chunk.following()
+            yield full
+            del full
     if chunk.jobs:
         yield chunk
 

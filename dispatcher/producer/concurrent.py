@@ -106,6 +106,7 @@ class AsyncProducer:
             async with aclosing(async_chunked(self._intake.calls, events)) as chunks:
                 async for chunk in chunks:
                     tally.note(chunk, await self._enqueue(chunk.jobs, chunk.sources))
+                    chunk.clear()
         except SendStopped as error:
             tally.stopped(error)
             raise
@@ -171,7 +172,7 @@ async def async_chunked(
     chunk = Chunk(calls)
     async for source in events:
         if chunk.add(source):
-            yield chunk
-            chunk.clear()
+            full, chunk = chunk, chunk.following()
+            yield full
     if chunk.jobs:
         yield chunk

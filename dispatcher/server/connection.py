@@ -16,10 +16,10 @@ import ssl
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from hashlib import sha1
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
@@ -173,22 +173,34 @@ def plain_error(failure: Exception) -> str:
     return re.sub(_SCRIPT_PLACE, "", re.sub(_IN_SCRIPT, "", str(failure)))
 
 
-@contextmanager
-def translate_refusals(client: Client | redis.asyncio.Redis | None = None) -> Iterator[None]:
+class _Refusals:
+    """What ``translate_refusals`` returns; a class as ``_Translation`` is."""
+
+    __slots__ = ("_client",)
+
+    def __init__(self, client: Client | redis.asyncio.Redis | None) -> None:
+        self._client = client
+
+    def __enter__(self) -> None:
+        """Nothing is to be done."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if failure is None:
+            return
+        if isinstance(failure, RedisError) and not str(failure).startswith(_DEFECTS):
+            raise ConfigError(_refusal(failure, self._client)) from failure
+        if isinstance(failure, GateUnavailable) and (login := _refused_login(failure)) is not None:
+            raise ConfigError(_refusal(login, self._client)) from failure
+
+
+def translate_refusals(client: Client | redis.asyncio.Redis | None = None) -> _Refusals:
     """Translates what a server that answers will not do for us into ``ConfigError``; a defect in a script passes.
 
     The message names the server of ``client``, and none of its secrets.
     """
-    try:
-        yield
-    except RedisError as failure:
-        if str(failure).startswith(_DEFECTS):
-            raise
-        raise ConfigError(_refusal(failure, client)) from failure
-    except GateUnavailable as error:
-        if (login := _refused_login(error)) is not None:
-            raise ConfigError(_refusal(login, client)) from error
-        raise
+    return _Refusals(client)
 
 
 def _refused_login(error: BaseException | None) -> AuthenticationError | None:
@@ -276,15 +288,29 @@ class Script:
     def __init__(self, client: Client | RedisCluster, name: str, *, within_s: float | None = None) -> None:
         """``within_s`` bounds a call as a whole, whatever it waits for; without it the client's time-outs count."""
         text = read_script(name)
-        # A cluster client has to find the node first: its own way, by the keys.
-        self._run = (
-            client.register_script(text) if isinstance(client, RedisCluster) else _PinnedScript(client, text, within_s)
-        )
+        self._ask: Callable[..., Callable[[], Any]]
+        if isinstance(client, RedisCluster):  # it has to find the node first: its own way, by the keys
+            self._ask = partial(partial, client.register_script(text))
+        else:
+            self._ask = _PinnedScript(client, text, within_s).ask
 
     def __call__(self, keys: Sequence[str], args: Sequence[str | bytes | int]) -> Any:  # noqa: ANN401 - what Lua returns
         """Run it; raises ``GateUnavailable`` when the server is away."""
+        return self.ask(keys, args)()
+
+    def ask(self, keys: Sequence[str], args: Sequence[str | bytes | int]) -> Callable[[], Any]:
+        """Send the call; what is returned waits for its answer, once. Both raise as a call.
+
+        A cluster is asked when the answer is waited for.
+        """
         with translate_outages():
-            return self._run(keys, args)
+            wait = self._ask(keys, args)
+
+        def answer() -> Any:  # noqa: ANN401 - what Lua returns
+            with translate_outages():
+                return wait()
+
+        return answer
 
 
 @cache
@@ -303,21 +329,23 @@ class _PinnedScript:
         self._text = text
         self._digest = _digest(text)
 
-    def __call__(self, keys: Sequence[str], args: Sequence[str | bytes | int]) -> Any:  # noqa: ANN401 - what Lua returns
-        return self.ask(keys, args)()
-
     def ask(self, keys: Sequence[str], args: Sequence[str | bytes | int]) -> Callable[[], Any]:
         """Send the call; what is returned waits for its answer."""
-        ends_s = None if self._within_s is None else time.monotonic() + self._within_s
+        ends_s = self._end()
         asked = self._pinned.send("EVALSHA", self._digest, len(keys), *keys, *args, ends_s=ends_s)
 
         def answer() -> Any:  # noqa: ANN401 - what Lua returns
+            is_late = ends_s is not None and time.monotonic() > ends_s  # the caller did other things until now
             try:
                 return asked.answer()
             except NoScriptError:
-                return self._pinned.execute("EVAL", self._text, len(keys), *keys, *args, ends_s=ends_s)
+                again_s = self._end() if is_late else ends_s
+                return self._pinned.execute("EVAL", self._text, len(keys), *keys, *args, ends_s=again_s)
 
         return answer
+
+    def _end(self) -> float | None:
+        return None if self._within_s is None else time.monotonic() + self._within_s
 
 
 class AsyncScript:
@@ -347,7 +375,7 @@ class JsonScript:
     """A script that takes one JSON object; ``clock`` gives its ``now`` in place of the server's (for tests)."""
 
     def __init__(self, client: Client, name: str, clock: Callable[[], int] | None = None) -> None:
-        self._script = _PinnedScript(client, read_script(name))
+        self._script = Script(client, name)
         self._clock = clock
 
     def __call__(self, keys: Sequence[str], call: Mapping[str, Any]) -> Any:  # noqa: ANN401 - what Lua returns
@@ -357,14 +385,7 @@ class JsonScript:
     def ask(self, keys: Sequence[str], call: Mapping[str, Any], *more: str | bytes) -> Callable[[], Any]:
         """Send the call, and ``more`` arguments. What is returned waits for its answer, once; both raise as a call."""
         facts = call if self._clock is None else {"now": self._clock(), **call}
-        with translate_outages():
-            wait = self._script.ask(keys, [encode(facts), *more])
-
-        def answer() -> Any:  # noqa: ANN401 - what Lua returns
-            with translate_outages():
-                return wait()
-
-        return answer
+        return self._script.ask(keys, [encode(facts), *more])
 
 
 def settings_of(pool: Any) -> dict[str, Any]:  # noqa: ANN401 - untyped in redis-py, and of several kinds

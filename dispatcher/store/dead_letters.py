@@ -5,7 +5,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from enum import IntEnum
 from itertools import chain
 from typing import Any, Final
@@ -18,7 +17,7 @@ from dispatcher.errors import InvalidEvent
 from dispatcher.server.connection import Client, JsonScript, translate_outages
 from dispatcher.server.keys import Keys
 from dispatcher.store.intake import open_envelope, seal
-from dispatcher.store.rq_keys import QueueKeys
+from dispatcher.store.rq_keys import QueueKeys, rq_now
 
 MAX_PAYLOAD: Final = 1024 * 1024
 """Bytes that are kept of a payload which is too large to be an event."""
@@ -192,7 +191,7 @@ class DeadLetters:
         left = list(letters)
         keys, queue = self._keys, self._queue
         names = [keys.dead, keys.dead_ids, keys.dead_bytes, keys.totals, *queue.lanes, queue.queues, keys.metrics]
-        at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        at = rq_now()
         results: list[Replayed] = []
         while left:
             page = left[:_PAGE]

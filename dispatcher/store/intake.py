@@ -12,7 +12,6 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
@@ -21,7 +20,7 @@ from dispatcher.core.units import CATEGORY, Lane
 from dispatcher.errors import ConfigError, InvalidEvent
 from dispatcher.jsonio import NotPlain, decode, encode
 from dispatcher.server.keys import LAYOUT_VERSION, Keys
-from dispatcher.store.rq_keys import QueueKeys
+from dispatcher.store.rq_keys import QueueKeys, rq_now
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -86,11 +85,21 @@ class Intake:
         Raises ``ConfigError`` when the namespace has another layout, the queue belongs to another namespace, or the
         server refuses us.
         """
+        return self.ask_jobs(jobs)()
+
+    def ask_jobs(self, jobs: Sequence[Job]) -> Callable[[], list[Enqueued]]:
+        """Send what ``enqueue_jobs`` sends. What is returned waits for the answer, once; both raise as it does."""
         from dispatcher.server.connection import translate_refusals
 
         now_us = None if self._clock is None else self._clock()
         with translate_refusals(self._client):
-            return self.calls.read(self._script(*self.calls.enqueue(jobs, now_us)))
+            wait = self._script.ask(*self.calls.enqueue(jobs, now_us))
+
+        def answer() -> list[Enqueued]:
+            with translate_refusals(self._client):
+                return self.calls.read(wait())
+
+        return answer
 
 
 class AsyncIntake:
@@ -192,7 +201,7 @@ class EnqueueCalls:
 
         A call with the ``fold`` of an earlier one is a repeat of it, for ``FOLD_MS``.
         """
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        now = rq_now()
         keys = [*self._head, self._keys.fold(fold or ""), *[job.key for job in jobs]]
         given = "" if now_us is None else now_us
         return keys, [

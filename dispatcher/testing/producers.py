@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
@@ -100,8 +100,9 @@ class _Intake(Intake):
         self.calls = queue.calls
         self._queue = queue
 
-    def enqueue_jobs(self, jobs: Sequence[Job]) -> list[Enqueued]:
-        return self._queue.enqueue(jobs)
+    def ask_jobs(self, jobs: Sequence[Job]) -> Callable[[], list[Enqueued]]:
+        results = self._queue.enqueue(jobs)
+        return lambda: results
 
 
 class _AsyncIntake(AsyncIntake):

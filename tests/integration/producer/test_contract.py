@@ -259,13 +259,25 @@ def test_an_invalid_event_is_refused_in_the_same_words(
     assert subject.queued() == []
 
 
-def test_an_invalid_one_among_many_names_its_position_and_nothing_of_its_chunk_is_sent(make: Make) -> None:
+@pytest.mark.parametrize("source", [iter, list])
+def test_an_invalid_one_among_many_names_its_position_and_nothing_of_its_chunk_is_sent(
+    make: Make, source: Callable[[Any], Any]
+) -> None:
     subject = make()
     given: list[dict[str, str]] = [*events(CHUNK + 3), {"category": "errors", "text": " "}, *events(5)]
     with pytest.raises(InvalidEvent, match=r"^event 503: text is empty, expected some text, or blocks$") as caught:
-        subject.calls.send_many(iter(given))
+        subject.calls.send_many(source(given))
     assert ids(subject.queued()) == list(caught.value.ids) == [f"e{n}" for n in range(CHUNK)]
     assert list(caught.value.rest) == given[CHUNK : CHUNK + 4]
+
+
+def test_a_full_queue_is_told_before_an_invalid_event_of_the_next_chunk(make: Make) -> None:
+    subject = make(max_waiting=7)
+    given: list[dict[str, str]] = [*events(CHUNK), {"category": "errors", "text": " "}]
+    with pytest.raises(QueueFull) as caught:
+        subject.calls.send_many(given)
+    assert ids(subject.queued()) == list(caught.value.ids) == [f"e{n}" for n in range(7)]
+    assert list(caught.value.rest) == given[7:CHUNK]
 
 
 def test_a_full_queue_tells_what_is_on_it_and_takes_a_repeat(make: Make) -> None:

@@ -8,10 +8,12 @@ import subprocess
 import sys
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 from redis import Redis
@@ -22,8 +24,9 @@ from dispatcher.producer.blocking import CHUNK, CHUNK_BYTES
 from dispatcher.server.connection import connect
 from dispatcher.server.embedded import EmbeddedServer
 from dispatcher.server.keys import Keys
-from dispatcher.store.intake import claim_namespace
+from dispatcher.store.intake import Enqueued, Intake, claim_namespace
 from dispatcher.store.rq_keys import QueueKeys
+from tests.support.processes import until
 from tests.support.servers import Database, RedisServer
 
 QUEUE = QueueKeys("notifications")
@@ -126,6 +129,64 @@ def test_no_more_than_a_chunk_is_held(redis: Database) -> None:
     finally:
         gc.unfreeze()
     assert CHUNK - 60 <= most <= CHUNK + 1
+
+
+def test_the_next_chunk_of_a_list_is_made_while_the_server_works(own_server: RedisServer) -> None:
+    read: list[Any] = []
+    given = [Watched(each, read) for each in events(2 * CHUNK)]
+    with connect(own_server.url) as client, ThreadPoolExecutor(1) as thread:
+        producer = Producer(client)
+        producer.send("errors", "opens the connection")
+        own_server.freeze()
+        sending = thread.submit(producer.send_many, given)
+        until(lambda: len(read) == len(given) or None, "the second chunk is made")
+        own_server.cont()
+        assert sending.result() == [each["id"] for each in given]
+        assert queued(client)[1:] == sending.result()
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["script known", "script unknown"])
+def test_an_answer_that_came_in_time_is_read_after_it_too(redis: Database, *, is_known: bool) -> None:
+    intake = Intake(redis, Keys("dispatcher"), QUEUE, max_waiting=10, within_s=0.5)
+    intake.enqueue([("opens-the-connection", Event("errors", "x"))])
+    if not is_known:
+        redis.script_flush()
+    answer = intake.ask_jobs([intake.calls.job("late", Event("errors", "x"))])
+    end_s = time.monotonic() + 0.5
+    until(lambda: time.monotonic() > end_s or None, "the bound has passed")
+    assert answer() == [Enqueued.DONE]
+    assert queued(redis)[1:] == ["late"]
+
+
+def test_an_iterator_may_use_the_producer_itself(redis_url: str, redis: Database) -> None:
+    def source() -> Iterator[dict[str, str]]:
+        for n, each in enumerate(events(CHUNK + 1)):
+            if n == CHUNK:
+                producer.send("errors", "the first chunk is made", id="between")
+            yield each
+
+    with Redis.from_url(redis_url, max_connections=1) as client:
+        producer = Producer(client)
+        producer.send_many(source())
+    assert queued(redis)[CHUNK:] == ["between", f"e{CHUNK}"]
+
+
+class Watched(Mapping[str, str]):
+    """The fields of an event, which tell that they were read."""
+
+    def __init__(self, fields: dict[str, str], read: list[Any]) -> None:
+        self._fields = fields
+        self._read = read
+
+    def __getitem__(self, name: str) -> str:
+        return self._fields[name]
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+    def __iter__(self) -> Iterator[str]:
+        self._read.append(self)
+        return iter(self._fields)
 
 
 class Text(str):
