@@ -24,7 +24,7 @@
 -- All arguments are checked and all keys read before the first is written: what is refused has written nothing.
 -- @include prelude
 
-local HEAD, FIXED, PREFIX, MOST = 11, 7, #'rq:job:', 1000
+local HEAD, FIXED, PREFIX, LANE_PREFIX, MOST = 11, 7, #'rq:job:', #'rq:queue:', 1000
 local MOST_NOTED, NOTED_MS = 10000, 86400000
 
 local layout = redis.call('GET', KEYS[8])
@@ -45,9 +45,8 @@ assert(ARGV[7] == '' or string.find(ARGV[7], '^[1-9]%d*$') and #ARGV[7] < 10, 'e
 local held, lanes = redis.call('HLEN', KEYS[5]), {}
 for lane = 1, 3 do
   held = held + redis.call('LLEN', KEYS[lane])
-  lanes[lane] = { key = KEYS[lane], origin = string.match(KEYS[lane], '^rq:queue:(.*)$'), ids = {}, rows = {} }
+  lanes[lane] = { key = KEYS[lane], ids = {}, rows = {} }
 end
-redis.call('SCARD', KEYS[4]) -- read for its type
 local noted_before = redis.call('LLEN', KEYS[10])
 local noted = noted_before
 local room, planned = most - held, {}
@@ -104,12 +103,13 @@ end
 
 for _, lane in ipairs(lanes) do
   if #lane.ids > 0 then
-    redis.call('SADD', KEYS[4], lane.key)
+    redis.call('SADD', KEYS[4], lane.key) -- the first write: where the key is no set, nothing was written
+    local origin = string.sub(lane.key, LANE_PREFIX + 1)
     for _, n in ipairs(lane.rows) do
       local row, at = ARGV[FIXED + n], ARGV[4]
       local mark = first[n] > 3 and { 'category', string.sub(row, 3, first[n] - 1), 'shown', string.sub(row, first[n] + 1, second[n] - 1) } or {}
       redis.call('HSET', KEYS[HEAD + n], 'created_at', at, 'enqueued_at', at, 'data', string.sub(row, third[n] + 1),
-        'description', string.sub(row, second[n] + 1, third[n] - 1), 'origin', lane.origin, 'status', 'queued',
+        'description', string.sub(row, second[n] + 1, third[n] - 1), 'origin', origin, 'status', 'queued',
         'timeout', '180', unpack(mark))
     end
     local answer = redis.pcall('RPUSH', lane.key, unpack(lane.ids))

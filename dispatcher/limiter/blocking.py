@@ -39,7 +39,7 @@ from dispatcher.limiter.wire import (
     read_usage,
     read_verdicts,
 )
-from dispatcher.server.connection import Client, Script, translate_outages
+from dispatcher.server.connection import Client, ClusterScript, Script, script_of, translate_outages
 
 
 class Limiter:
@@ -62,11 +62,11 @@ class Limiter:
         self._calls = Calls(namespace)
         self._clock = clock
         self._once = not isinstance(client, RedisCluster)  # a cluster's client may send a call twice by itself
-        self._gate = Script(client, "gate")
-        self._usage = Script(client, "usage")
-        self._wait = Script(client, "wait")
-        self._release = Script(client, "release")
-        self._reset = Script(client, "reset")
+        self._gate = script_of(client, "gate")
+        self._usage = script_of(client, "usage")
+        self._wait = script_of(client, "wait")
+        self._release = script_of(client, "release")
+        self._reset = script_of(client, "reset")
 
     def try_acquire(  # noqa: PLR0913 - what one call may be told, by name
         self,
@@ -201,7 +201,7 @@ class Limiter:
         with translate_outages():
             self._client.set(self._calls.keys.limits_version, checked_version(version) or "")
 
-    def _ask(self, script: Script, call: Call, now_us: int | None = None) -> bytes:
+    def _ask(self, script: Script | ClusterScript, call: Call, now_us: int | None = None) -> bytes:
         if now_us is None and self._clock is not None:
             now_us = self._clock()
         try:

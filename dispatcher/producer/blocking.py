@@ -120,7 +120,7 @@ class Producer:
         check_on_duplicate(on_duplicate)
         event = Event.from_payload({"category": category, "text": text, "id": id, **fields}, in_python=True)
         event_id = id or new_event_id()
-        job = self._intake.calls.job(job_id_for(event_id), event, is_generated=id is None)
+        job = self._intake.calls.job(event_id if id is None else job_id_for(id), event, is_generated=id is None)
         (result,) = self._ask([job], [event])()
         return sent_one(event_id, result, on_duplicate)
 

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache, lru_cache, partial
+from functools import cache
 from hashlib import sha1
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
@@ -88,9 +88,6 @@ _ASYNC_MOST: Final = 16
 
 _LATE_S: Final = 0.5
 """So long after its command was sent an answer is read late: its beginning has to be there by then."""
-
-_LONGEST_KEY: Final = 200
-"""Characters of a word whose bytes are kept: most are names of keys, the same in each call of a script."""
 
 _LOOK_AGAIN_S: Final = 1.0
 """Who waits for a connection looks again by itself: one whose caller was interrupted comes back to nobody."""
@@ -283,34 +280,39 @@ def _words(failure: Exception) -> str:
 
 
 class Script:
-    """One Lua script on one server: EVALSHA, loaded again when the server forgot it."""
+    """One Lua script on one server: EVALSHA, sent again as a whole when the server forgot it."""
 
-    def __init__(self, client: Client | RedisCluster, name: str, *, within_s: float | None = None) -> None:
+    def __init__(self, client: Client, name: str, *, within_s: float | None = None) -> None:
         """``within_s`` bounds a call as a whole, whatever it waits for; without it the client's time-outs count."""
-        text = read_script(name)
-        self._ask: Callable[..., Callable[[], Any]]
-        if isinstance(client, RedisCluster):  # it has to find the node first: its own way, by the keys
-            self._ask = partial(partial, client.register_script(text))
-        else:
-            self._ask = _PinnedScript(client, text, within_s).ask
+        self._client = client  # the connections last as long as it
+        self._pinned = pinned(client)
+        self._within_s = within_s
+        self._text = read_script(name)
+        self._digest = _digest(self._text)
 
     def __call__(self, keys: Sequence[str], args: Sequence[str | bytes | int]) -> Any:  # noqa: ANN401 - what Lua returns
         """Run it; raises ``GateUnavailable`` when the server is away."""
         return self.ask(keys, args)()
 
     def ask(self, keys: Sequence[str], args: Sequence[str | bytes | int]) -> Callable[[], Any]:
-        """Send the call; what is returned waits for its answer, once. Both raise as a call.
-
-        A cluster is asked when the answer is waited for.
-        """
+        """Send the call; what is returned waits for its answer, once. Both raise as a call."""
+        ends_s = self._end()
         with translate_outages():
-            wait = self._ask(keys, args)
+            asked = self._pinned.send("EVALSHA", self._digest, len(keys), *keys, *args, ends_s=ends_s)
 
         def answer() -> Any:  # noqa: ANN401 - what Lua returns
+            is_late = ends_s is not None and time.monotonic() > ends_s  # the caller did other things until now
             with translate_outages():
-                return wait()
+                try:
+                    return asked.answer()
+                except NoScriptError:
+                    again_s = self._end() if is_late else ends_s
+                    return self._pinned.execute("EVAL", self._text, len(keys), *keys, *args, ends_s=again_s)
 
         return answer
+
+    def _end(self) -> float | None:
+        return None if self._within_s is None else time.monotonic() + self._within_s
 
 
 @cache
@@ -319,33 +321,21 @@ def _digest(text: str) -> str:
     return sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
-class _PinnedScript:
-    """A script over the pinned connections of a client."""
+class ClusterScript:
+    """One Lua script on a cluster, whose client finds the node by the keys."""
 
-    def __init__(self, client: Client, text: str, within_s: float | None = None) -> None:
-        self._client = client  # the connections last as long as it
-        self._pinned = pinned(client)
-        self._within_s = within_s
-        self._text = text
-        self._digest = _digest(text)
+    def __init__(self, client: RedisCluster, name: str) -> None:
+        self._script = client.register_script(read_script(name))
 
-    def ask(self, keys: Sequence[str], args: Sequence[str | bytes | int]) -> Callable[[], Any]:
-        """Send the call; what is returned waits for its answer."""
-        ends_s = self._end()
-        asked = self._pinned.send("EVALSHA", self._digest, len(keys), *keys, *args, ends_s=ends_s)
+    def __call__(self, keys: Sequence[str], args: Sequence[str | bytes | int]) -> Any:  # noqa: ANN401 - what Lua returns
+        """Run it; raises ``GateUnavailable`` when the server is away."""
+        with translate_outages():
+            return self._script(keys, args)
 
-        def answer() -> Any:  # noqa: ANN401 - what Lua returns
-            is_late = ends_s is not None and time.monotonic() > ends_s  # the caller did other things until now
-            try:
-                return asked.answer()
-            except NoScriptError:
-                again_s = self._end() if is_late else ends_s
-                return self._pinned.execute("EVAL", self._text, len(keys), *keys, *args, ends_s=again_s)
 
-        return answer
-
-    def _end(self) -> float | None:
-        return None if self._within_s is None else time.monotonic() + self._within_s
+def script_of(client: Client | RedisCluster, name: str) -> Script | ClusterScript:
+    """The script for whichever client this is."""
+    return ClusterScript(client, name) if isinstance(client, RedisCluster) else Script(client, name)
 
 
 class AsyncScript:
@@ -354,7 +344,7 @@ class AsyncScript:
     def __init__(self, client: Any, name: str) -> None:  # noqa: ANN401 - the two have no common type
         self._text = read_script(name)
         self._digest = _digest(self._text)
-        self._client = client  # as of _PinnedScript
+        self._client = client  # as of Script
         self.once = isinstance(client, redis.asyncio.Redis)
         """Whether a call is sent once at most; a cluster's client may repeat it by itself."""
         self._execute = async_pinned(client).execute if self.once else None
@@ -744,18 +734,14 @@ def _left(ends_s: float) -> float:
 
 def _packed(command: tuple[str | bytes | int, ...]) -> list[bytes]:
     """The command as it is sent, in one piece: redis-py's own way takes three times as long, and sends many pieces."""
-    words = [
-        _framed_key(word) if isinstance(word, str) and len(word) <= _LONGEST_KEY else _framed(word) for word in command
-    ]
-    return [b"*%d\r\n%b" % (len(words), b"".join(words))]
-
-
-def _framed(word: str | bytes | int) -> bytes:
-    text = word.encode() if isinstance(word, str) else word if isinstance(word, bytes) else b"%d" % word
-    return b"$%d\r\n%b\r\n" % (len(text), text)
-
-
-_framed_key: Final = lru_cache(maxsize=2_048)(_framed)
+    pieces = [b"*%d" % len(command)]
+    add = pieces.append
+    for word in command:
+        text = word.encode() if isinstance(word, str) else word if isinstance(word, bytes) else b"%d" % word
+        add(b"$%d" % len(text))
+        add(text)
+    add(b"")
+    return [b"\r\n".join(pieces)]
 
 
 def _is_answer(error: BaseException) -> bool:

@@ -16,8 +16,8 @@ from dispatcher.core.rendering import has_words
 from dispatcher.errors import InvalidEvent
 from dispatcher.server.connection import Client, JsonScript, translate_outages
 from dispatcher.server.keys import Keys
-from dispatcher.store.intake import open_envelope, seal
-from dispatcher.store.rq_keys import QueueKeys, rq_now
+from dispatcher.store.intake import open_envelope, rq_now, seal
+from dispatcher.store.rq_keys import QueueKeys
 
 MAX_PAYLOAD: Final = 1024 * 1024
 """Bytes that are kept of a payload which is too large to be an event."""

@@ -12,6 +12,7 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
@@ -20,7 +21,7 @@ from dispatcher.core.units import CATEGORY, Lane
 from dispatcher.errors import ConfigError, InvalidEvent
 from dispatcher.jsonio import NotPlain, decode, encode
 from dispatcher.server.keys import LAYOUT_VERSION, Keys
-from dispatcher.store.rq_keys import QueueKeys, rq_now
+from dispatcher.store.rq_keys import QueueKeys
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -240,6 +241,11 @@ def foreign_queue(bound: str, keys: Keys, queue: QueueKeys) -> ConfigError:
         f"queue {queue.queue!r} belongs to namespace {bound!r}, not to {keys.namespace!r}: "
         "set DISPATCHER_NAMESPACE to it, or DISPATCHER_QUEUE to another queue"
     )
+
+
+def rq_now() -> str:
+    """The present instant as RQ writes one: ISO 8601 in UTC, to the microsecond."""
+    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def text_of(answer: bytes | str) -> str:

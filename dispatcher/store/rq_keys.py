@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cached_property
 from typing import Final
 
@@ -80,8 +79,3 @@ class QueueKeys:
     def job(self, job_id: str) -> str:
         """HASH, an RQ job; ours live until they are taken."""
         return f"rq:job:{job_id}"
-
-
-def rq_now() -> str:
-    """The present instant as RQ writes one: ISO 8601 in UTC, to the microsecond."""
-    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

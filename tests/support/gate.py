@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from dispatcher.core.limits import Admitted, Demand, Opening, Scope, Verdict
 from dispatcher.limiter.wire import Calls, Request, read_openings, read_verdicts
-from dispatcher.server.connection import Client, Script
+from dispatcher.server.connection import Client, script_of
 
 
 class Gate:
@@ -26,7 +26,7 @@ class Gate:
     ) -> None:
         """``clock`` gives microseconds instead of the server's clock: for tests and simulations."""
         self._calls = Calls(namespace)
-        self._gate = Script(client, "gate")
+        self._gate = script_of(client, "gate")
         self._clock = clock
         self._drains = drains
 
