@@ -9,7 +9,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias, TypedDict, Unpack
 
 from dispatcher.core.event import Event, in_words, job_id_for, new_event_id
-from dispatcher.errors import DuplicateEvent, GateUnavailable, InvalidEvent, QueueFull, QueueUnavailable, SendStopped
+from dispatcher.errors import (
+    DuplicateEvent,
+    GateUnavailable,
+    InvalidEvent,
+    QueueFull,
+    QueueUnavailable,
+    SendStopped,
+)
 from dispatcher.jsonio import encode
 from dispatcher.server.keys import Keys
 from dispatcher.store.intake import EnqueueCalls, Enqueued, Job
@@ -221,34 +228,25 @@ class Producer:
 
     def _ask(self, jobs: list[Job], sources: list[Source]) -> Callable[[], list[Enqueued]]:
         """Send the jobs; what is returned waits for the answer, once. Both raise as ``send`` does."""
-        with _Unavailable(sources):
+        try:
             wait = self._intake.ask_jobs(jobs)
+        except GateUnavailable as error:
+            raise unavailable(str(error), sources) from error
 
         def answer() -> list[Enqueued]:
-            with _Unavailable(sources):
+            try:
                 return wait()
+            except GateUnavailable as error:
+                raise unavailable(str(error), sources) from error
 
         return answer
 
 
-class _Unavailable:
-    """Turns ``GateUnavailable`` into ``QueueUnavailable`` with the events of which nobody knows what became of them."""
-
-    __slots__ = ("_sources",)
-
-    def __init__(self, sources: list[Source]) -> None:
-        self._sources = sources
-
-    def __enter__(self) -> None:
-        """Nothing is to be done."""
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, GateUnavailable):
-            told = QueueUnavailable(str(error))
-            told.rest = tuple(self._sources)
-            raise told from error
+def unavailable(said: str, sources: Sequence[Source]) -> QueueUnavailable:
+    """The error that names the events of which nobody knows what became of them."""
+    error = QueueUnavailable(said)
+    error.rest = tuple(sources)
+    return error
 
 
 class Chunk:

@@ -23,6 +23,7 @@ from dispatcher.producer.blocking import (
     resolved_text,
     sent_one,
     target_from_env,
+    unavailable,
 )
 from dispatcher.server.keys import Keys
 from dispatcher.store.rq_keys import QueueKeys
@@ -156,9 +157,7 @@ class AsyncProducer:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 return await self._intake.enqueue_jobs(jobs)
         except (GateUnavailable, TimeoutError) as error:
-            told = QueueUnavailable(str(error) or _TOO_SLOW)
-            told.rest = tuple(sources)
-            raise told from error
+            raise unavailable(str(error) or _TOO_SLOW, sources) from error
 
 
 async def async_chunked(
