@@ -17,7 +17,7 @@ from math import isfinite, isnan
 from sys import float_info
 from typing import Any, Final, NoReturn
 
-from dispatcher.core.units import CATEGORY, Lane, normal_channel, seconds_of
+from dispatcher.core.units import CATEGORY, Lane, normal_channel, plain, seconds_of
 from dispatcher.errors import EventTooLarge, InvalidEvent
 from dispatcher.jsonio import encode
 
@@ -115,8 +115,6 @@ class Event:
             raise InvalidEvent("category is missing, expected a name such as errors", pointer="/category")
         if "text" not in fields and not fields.get("blocks"):
             raise InvalidEvent("text is missing, expected some text, or blocks", pointer="/text")
-        if isinstance(blocks := fields.get("blocks"), list):
-            fields["blocks"] = tuple(blocks)
         event = object.__new__(cls)
         event.__dict__.update(fields)
         if "labels" not in fields:
@@ -129,7 +127,7 @@ class Event:
         given = {
             key: value
             for key, value in self.__dict__.items()
-            if value and value is not Lane.NORMAL and value is not Status.FIRING
+            if (value or type(value) in _NUMBERS) and value is not Lane.NORMAL and value is not Status.FIRING
         }
         return {"v": 1, "category": self.category, **given}
 
@@ -147,6 +145,9 @@ class Event:
         """The event as it is handed over at ``now`` (seconds since 1970): a delay counts from here."""
         return self if self.delay is None else replace(self, delay=None, not_before=now + self.delay)
 
+
+_NUMBERS: Final = (int, float)
+"""0 is an instant as any other; False is what ``mrkdwn`` is without a word."""
 
 _KEYS: Final = frozenset(Event.__dataclass_fields__)
 _NAMES: Final = sorted({"v", *_KEYS})
@@ -172,7 +173,8 @@ def encode_event(event: Event) -> str:
         detail = "hold an object with a key that is no string"
         raise InvalidEvent(f"blocks {detail}, which JSON has no form for", pointer="/blocks") from error
     except ValueError as error:
-        detail = "contain themselves" if "ircular" in str(error) else "hold a number that is infinite or not a number"
+        number = "hold a number that is infinite, not a number, or of very many digits"
+        detail = "contain themselves" if "ircular" in str(error) else number
         raise InvalidEvent(f"blocks {detail}, which JSON has no form for", pointer="/blocks") from error
     return _bounded(text)
 
@@ -209,9 +211,7 @@ def is_remembered(event: Event, job_id: str) -> bool:
 def _check(event: Event, given: Collection[str], *, in_python: bool) -> None:
     """Look at the fields that were given; the first of those that are not valid is told, in the order of the rules."""
     values = event.__dict__
-    for name, spelt in _SPELLINGS:
-        if name in given:
-            values[name] = spelt(values[name])
+    _spell(values, given)
     for name in given:
         if not _IS_VALID[name](values[name]):
             _refuse(event, in_python=in_python)
@@ -227,14 +227,30 @@ def _check(event: Event, given: Collection[str], *, in_python: bool) -> None:
         raise InvalidEvent("dedup_key is missing, expected what is resolved", pointer="/dedup_key")
 
 
-def _spelt_channel(value: Any) -> Any:  # noqa: ANN401 - as it was given, not looked at yet
+def _spell(values: dict[str, Any], given: Collection[str]) -> None:
+    """Put each value that was given in the one spelling that the queue and the worker know."""
+    for name in given:
+        if type(value := values[name]) is not str and isinstance(value, str):
+            values[name] = plain(value)
+    for name, spelt in _SPELLINGS:
+        if name in given:
+            values[name] = spelt(values[name])
+
+
+def _spelt_blocks(value: Any) -> Any:  # noqa: ANN401 - as it was given, not looked at yet
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _spelt_channel(value: Any) -> Any:  # noqa: ANN401 - as above
     return normal_channel(value) if isinstance(value, str) else value
 
 
 def _spelt_labels(value: Any) -> Any:  # noqa: ANN401 - as above
-    if not isinstance(value, Mapping) or all(type(text) is str for text in value.values()):
+    if type(value) is dict and all(type(key) is str is type(text) for key, text in value.items()):
         return value
-    return {key: _spelt_number(text) for key, text in value.items()}
+    if not isinstance(value, Mapping):
+        return value
+    return {plain(key): plain(_spelt_number(text)) for key, text in value.items()}
 
 
 def _spelt_number(value: object) -> object:
@@ -260,13 +276,14 @@ def _spelt_instant(value: Any) -> Any:  # noqa: ANN401 - as above
 
 
 _SPELLINGS: Final[tuple[tuple[str, Callable[[Any], Any]], ...]] = (
+    ("blocks", _spelt_blocks),
     ("channel", _spelt_channel),
     ("labels", _spelt_labels),
     ("max_age", _spelt_span),
     ("delay", _spelt_span),
     ("not_before", _spelt_instant),
 )
-"""Fields that may be given in several spellings, and what makes the one of it that the queue and the worker know."""
+"""Fields that may be given in several spellings, and what makes the one of it."""
 
 
 def _refuse(event: Event, *, in_python: bool) -> NoReturn:

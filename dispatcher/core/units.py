@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 US: Final = 1_000_000
 """Microseconds in a second."""
@@ -19,6 +19,11 @@ CATEGORY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}")
 CHANNEL_NAME: Final = re.compile(r"[^\s#@<>&,]{1,80}")
 CHANNEL_ID: Final = re.compile(r"[CGDUW][A-Z0-9]{5,}")
 """Slack's id of a channel, a group, a conversation or a person."""
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401 - of any type
+    """A text of a kind of its own as a ``str``: a member of ``(str, Enum)`` shows its name else. All else as it is."""
+    return str.__str__(value) if isinstance(value, str) else value
 
 
 def normal_channel(channel: str) -> str:

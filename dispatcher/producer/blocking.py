@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias, TypedDict, Unpack
 
 from dispatcher.core.event import Event, in_words, job_id_for, new_event_id
+from dispatcher.core.units import plain
 from dispatcher.errors import (
     DuplicateEvent,
     GateUnavailable,
@@ -126,8 +127,8 @@ class Producer:
         """
         check_on_duplicate(on_duplicate)
         event = Event.from_payload({"category": category, "text": text, "id": id, **fields}, in_python=True)
-        event_id = id or new_event_id()
-        job = self._intake.calls.job(event_id if id is None else job_id_for(id), event, is_generated=id is None)
+        event_id = new_event_id() if event.id is None else event.id
+        job = self._intake.calls.job(job_id_for(event_id), event, is_generated=event.id is None)
         (result,) = self._ask([job], [event])()
         return sent_one(event_id, result, on_duplicate)
 
@@ -145,7 +146,8 @@ class Producer:
         They are streamed in chunks of 500, or of 4 MB, each all or nothing but for a queue that fills. What ends the
         call early tells how to go on (``SendStopped``): ``InvalidEvent``, which names the position from 0, comes
         before anything of its chunk is enqueued; at ``QueueFull`` the events before the first that found no room are
-        enqueued. ``on_duplicate="raise"`` raises ``DuplicateEvent`` at the end, when all others are enqueued.
+        enqueued. ``on_duplicate="raise"`` raises ``DuplicateEvent`` at the end, when all others are enqueued. What the
+        iterator itself raises comes when all that it gave before is enqueued.
         """
         check_on_duplicate(on_duplicate)
         tally = SendResult()
@@ -212,16 +214,16 @@ class Producer:
         following = next(chunks, None)
         while (chunk := following) is not None:
             answer = self._ask(chunk.jobs, chunk.sources)
-            invalid: InvalidEvent | None = None
+            failure: BaseException | None = None
             try:
                 following = next(chunks, None) if is_ahead else None
-            except InvalidEvent as error:
-                invalid = error
+            except BaseException as error:  # noqa: BLE001 - whatever it is, the answer is read first
+                failure = error
             results = answer()
             del answer  # it holds what was sent
             yield chunk, results
-            if invalid is not None:
-                raise invalid
+            if failure is not None:
+                raise failure
             chunk.clear()
             if not is_ahead:
                 following = next(chunks, None)
@@ -283,6 +285,11 @@ class Chunk:
         self._bytes += len(job.row) if job.row.isascii() else len(job.row.encode())
         return len(self.jobs) == CHUNK or self._bytes >= CHUNK_BYTES
 
+    @property
+    def has_refused(self) -> bool:
+        """Whether the last event that was added is none."""
+        return len(self.sources) > len(self.jobs)
+
     def following(self) -> Chunk:
         """The next one, without any event yet."""
         return Chunk(self._calls, self.begin + len(self.jobs))
@@ -303,13 +310,21 @@ def event_of(source: Source) -> Event:
 
 
 def chunked(calls: EnqueueCalls, events: Iterable[Source]) -> Iterator[Chunk]:
-    """The events in chunks. None is held here: who has handed one over clears it."""
+    """The events in chunks. None is held here: who has handed one over clears it.
+
+    What the iterator raises comes after the chunk of all that it gave.
+    """
     chunk = Chunk(calls)
-    for source in events:
-        if chunk.add(source):
-            full, chunk = chunk, chunk.following()
-            yield full
-            del full
+    try:
+        for source in events:
+            if chunk.add(source):
+                full, chunk = chunk, chunk.following()
+                yield full
+                del full
+    except Exception:
+        if chunk.jobs and not chunk.has_refused:
+            yield chunk
+        raise
     if chunk.jobs:
         yield chunk
 
@@ -370,7 +385,7 @@ def sent_one(event_id: str, result: Enqueued, on_duplicate: OnDuplicate) -> str:
 
 def resolved_text(dedup_key: str, text: str | None) -> str:
     """What an event says that tells of a recovery."""
-    return text if text is not None else f"Resolved: {dedup_key}"
+    return text if text is not None else f"Resolved: {plain(dedup_key)}"
 
 
 @dataclass(frozen=True, slots=True)

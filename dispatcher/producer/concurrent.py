@@ -84,8 +84,8 @@ class AsyncProducer:
         """As ``Producer.send``."""
         check_on_duplicate(on_duplicate)
         event = Event.from_payload({"category": category, "text": text, "id": id, **fields}, in_python=True)
-        event_id = id or new_event_id()
-        job = self._intake.calls.job(job_id_for(event_id), event, is_generated=id is None)
+        event_id = new_event_id() if event.id is None else event.id
+        job = self._intake.calls.job(job_id_for(event_id), event, is_generated=event.id is None)
         (result,) = await self._enqueue([job], [event])
         return sent_one(event_id, result, on_duplicate)
 
@@ -169,9 +169,14 @@ async def async_chunked(
             yield chunk
         return
     chunk = Chunk(calls)
-    async for source in events:
-        if chunk.add(source):
-            full, chunk = chunk, chunk.following()
-            yield full
+    try:
+        async for source in events:
+            if chunk.add(source):
+                full, chunk = chunk, chunk.following()
+                yield full
+    except Exception:
+        if chunk.jobs and not chunk.has_refused:
+            yield chunk
+        raise
     if chunk.jobs:
         yield chunk

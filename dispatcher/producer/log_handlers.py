@@ -11,7 +11,7 @@ from traceback import walk_tb
 from typing import Any, Final
 
 from dispatcher.core.event import Event
-from dispatcher.core.units import with_whole_characters
+from dispatcher.core.units import plain, with_whole_characters
 from dispatcher.producer.background import BackgroundSender, Fields, Sender
 
 IGNORED: Final = ("dispatcher", "redis", "rq", "slack_sdk", "aiohttp")
@@ -117,7 +117,7 @@ def structlog_processor(
         if category is not None and not sender.is_own_thread():
             labels = {**given, "level": str(entry.get("level", method))}
             text = _cut(str(entry.get("event", "")))
-            sender.offer({"category": str(category), "text": text, **fields, "labels": labels})
+            sender.offer({"category": plain(category), "text": text, **fields, "labels": labels})
         return entry
 
     return process

@@ -157,11 +157,18 @@ def _check_blanks(text: str) -> None:
         raise ValueError("expected a URL without blanks")
 
 
+_LONGEST_LABEL: Final = 63
+"""Characters between two dots of a name (RFC 1035, section 2.3.4)."""
+
+
 def _check_host(parts: SplitResult) -> None:
     host = parts.netloc.rpartition("@")[2]
     match = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:@]+)(?::([0-9]{1,5}))?", host)
     if match is None or (match[2] is not None and not 1 <= int(match[2]) <= 65_535):  # noqa: PLR2004  highest port
         raise ValueError("expected a host, and a port from 1 to 65535 where one is named")
+    labels = match[1].removesuffix(".").split(".")
+    if not match[1].startswith("[") and not all(1 <= len(label) <= _LONGEST_LABEL for label in labels):
+        raise ValueError("expected a host with 1 to 63 characters between two dots")
 
 
 def _is_this_machine(host: str) -> bool:

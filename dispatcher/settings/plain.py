@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _PREFIX: Final = "DISPATCHER_"
 _OTHER_NAMES: Final = {"REDIS_URL": "redis_url", "SLACK_BOT_TOKEN": "slack_token"}
+_HOST: Final = r"[A-Za-z0-9][A-Za-z0-9-]{0,62}(?:\.[A-Za-z0-9-]{1,63})*\.?"
 _PORT: Final = "(?::(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}))?"
 _WORD: Final = "(?:[A-Za-z0-9_.-]|%[0-9A-Fa-f]{2})+"
 _LOGIN: Final = f"(?:(?:{_WORD})?:{_WORD}@)?"
@@ -29,7 +30,7 @@ _PATH: Final = "[A-Za-z0-9_./-]+"
 _NAME: Final = "(?!.*:(?:high|low|intermediate)$)[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}"
 
 _PLAIN: Final = {
-    "redis_url": rf"rediss?://{_LOGIN}[A-Za-z0-9][A-Za-z0-9.-]*{_PORT}(?:/[0-9]{{0,3}})?"
+    "redis_url": rf"rediss?://{_LOGIN}{_HOST}{_PORT}(?:/[0-9]{{0,3}})?"
     rf"|unix://{_LOGIN}/{_PATH}(?:\?db=[0-9]{{1,3}})?",
     "data_dir": _PATH,
     "namespace": _NAME,

@@ -45,6 +45,15 @@ class _Tally:
 def send_line_by_line(terminal: Terminal, *, as_json: bool) -> int:
     """Enqueue an event for each line of stdin, as they come; returns the exit code."""
     tally = _Tally()
+    try:
+        _send_all(terminal, tally, as_json=as_json)
+    finally:
+        if as_json:
+            terminal.print_json(tally.as_json())
+    return DOES_NOT_HOLD if tally.invalid else DONE
+
+
+def _send_all(terminal: Terminal, tally: _Tally, *, as_json: bool) -> None:
     with open_queue(terminal, quiet=as_json) as queue, Interruption() as interruption:
         sender = _Sender(terminal, queue, interruption, tally, prints_ids=not as_json)
         is_watched = sys.stderr.isatty()
@@ -61,14 +70,10 @@ def send_line_by_line(terminal: Terminal, *, as_json: bool) -> int:
             raise Ended(
                 UNREACHABLE, f"{error}: {tally}; of the lines after {tally.last} it is unknown whether some arrived"
             ) from error
-        finally:
-            if as_json:
-                terminal.print_json(tally.as_json())
     if tally == _Tally(last=tally.last):
         terminal.say("nothing read from standard input; expected an event on each line")
     elif is_watched and not as_json:
         terminal.say(str(tally))
-    return DOES_NOT_HOLD if tally.invalid else DONE
 
 
 @dataclass(slots=True)
@@ -111,24 +116,25 @@ class _Sender:
     def _hand_over(self) -> None:
         with self.interruption.held_back():
             chunk, self._chunk, self._bytes = self._chunk, [], 0
-            ids: list[str] = []
-            results = (
-                each for rows in self.queue.producer.enqueue_chunks(event for _, event in chunk) for each in rows
-            )
-            for (number, _), (event_id, result) in zip(chunk, results, strict=True):
+            numbers = iter([number for number, _ in chunk])
+            for results in self.queue.producer.enqueue_chunks([event for _, event in chunk]):
+                self._note(results, numbers)
+            self.tally.last = self._read
+
+    def _note(self, results: list[tuple[str, Enqueued]], numbers: Iterator[int]) -> None:
+        ids: list[str] = []
+        try:
+            for event_id, result in results:
+                number = next(numbers)
                 if result is Enqueued.FULL:
-                    self._print(ids)
                     raise Ended(QUEUE_FULL, f"{self.queue.full}: {self.tally}; lines from {number} on were not sent")
                 ids.append(event_id)
                 self.tally.enqueued += result is Enqueued.DONE
                 self.tally.duplicate += result is Enqueued.DUPLICATE
                 self.tally.last = number
-            self.tally.last = self._read
-            self._print(ids)
-
-    def _print(self, ids: list[str]) -> None:
-        if ids and self.prints_ids:
-            self.terminal.print("\n".join(ids))
+        finally:
+            if ids and self.prints_ids:
+                self.terminal.print("\n".join(ids))
 
 
 def _event(line: InputLine) -> Event:

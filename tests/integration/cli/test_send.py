@@ -286,6 +286,12 @@ def test_a_server_that_goes_away_leaves_the_counts_as_json() -> None:
     assert "3 enqueued, 0 duplicate, 0 invalid; of the lines after 3 it is unknown whether some arrived" in result.err
 
 
+def test_a_server_that_is_away_at_the_start_leaves_the_counts_as_json() -> None:
+    stdin = lines({"category": "errors", "text": "x"})
+    result = run("send", "--stdin", "--json", stdin=stdin, DISPATCHER_REDIS_URL="redis://127.0.0.1:1/0")
+    assert (result.code, result.out) == (69, '{"enqueued": 0, "duplicate": 0, "invalid": 0}\n')
+
+
 def test_an_interruption_leaves_the_counts_as_json(redis: Database, redis_url: str) -> None:
     with started("send", "--stdin", "--json", DISPATCHER_REDIS_URL=redis_url) as process:
         assert process.stdin is not None

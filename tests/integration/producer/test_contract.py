@@ -271,6 +271,20 @@ def test_an_invalid_one_among_many_names_its_position_and_nothing_of_its_chunk_i
     assert list(caught.value.rest) == given[CHUNK : CHUNK + 4]
 
 
+@pytest.mark.parametrize("error", [KeyError("x"), InvalidEvent("not mine")], ids=lambda error: type(error).__name__)
+def test_what_an_iterator_raises_comes_after_the_events_that_it_gave(make: Make, error: Exception) -> None:
+    def source() -> Iterator[dict[str, str]]:
+        yield from events(CHUNK + 3)
+        raise error
+
+    subject = make()
+    with pytest.raises(type(error)) as caught:
+        subject.calls.send_many(source())
+    assert ids(subject.queued()) == [f"e{n}" for n in range(CHUNK + 3)]
+    if isinstance(caught.value, InvalidEvent):
+        assert (list(caught.value.ids), caught.value.rest) == (ids(subject.queued()), ())
+
+
 def test_a_full_queue_is_told_before_an_invalid_event_of_the_next_chunk(make: Make) -> None:
     subject = make(max_waiting=7)
     given: list[dict[str, str]] = [*events(CHUNK), {"category": "errors", "text": " "}]

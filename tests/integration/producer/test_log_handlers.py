@@ -284,6 +284,70 @@ def test_events_that_are_invalid_are_counted_and_hold_up_no_other(redis: Databas
     assert sorted(event.text.partition(":")[0] for event in queued(redis)) == ["7 log records were left out", "two"]
 
 
+def test_an_event_that_fails_in_an_unknown_way_is_counted_and_holds_up_no_other(redis: Database) -> None:
+    class Fails:
+        """A producer that cannot take one of the events, and does not say which."""
+
+        def send_many(self, events: list[Any]) -> list[str]:
+            if any(event["text"] == "poison" for event in events):
+                raise TypeError
+            return Producer(redis).send_many(events)
+
+    sender = BackgroundSender(Fails, lambda count: {"category": "errors", "text": f"{count} left out"}, every_s=60)
+    for text in ("one", "two", "poison", "three"):
+        sender.offer({"category": "errors", "text": text})
+    until(lambda: sender.flush() and len(queued(redis)) == 4, "all but the one, and the count")
+    assert [event.text for event in queued(redis)] == ["one", "two", "three", "1 left out"]
+
+
+@pytest.mark.parametrize("url", ["redis://127.0.0.1:1/0", "htp://x"], ids=["away", "no URL"])
+def test_why_events_wait_is_said_once_on_stderr(url: str) -> None:
+    program = """\
+import logging
+from dispatcher.handlers import DispatcherHandler
+log = logging.getLogger("shop")
+log.addHandler(DispatcherHandler())
+log.error("one")
+"""
+    command, env = [sys.executable, "-c", program], environment({"DISPATCHER_REDIS_URL": url})
+    said = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stderr.splitlines()
+    assert len(said) == 1
+    assert said[0].startswith("dispatcher: events wait, they cannot be handed over: ")
+
+
+def test_a_forked_child_of_multiprocessing_sends_its_records(redis_url: str, redis: Database) -> None:
+    program = """\
+import logging, multiprocessing
+from dispatcher.handlers import DispatcherHandler
+log = logging.getLogger("shop")
+log.addHandler(DispatcherHandler())
+child = multiprocessing.get_context("fork").Process(target=log.error, args=("child",))
+child.start()
+child.join()
+"""
+    run_program(program, redis_url)
+    assert [event.text for event in queued(redis)] == ["child"]
+
+
+def test_an_id_that_is_none_is_generated_once(redis: Database) -> None:
+    given: list[str] = []
+
+    class LosesAnAnswer:
+        """A producer of which the first answer does not arrive."""
+
+        def send_many(self, events: list[Any]) -> list[str]:
+            given.extend(Producer(redis).send_many(events))
+            if len(given) == 1:
+                raise QueueUnavailable("the answer was lost")
+            return given
+
+    sender = BackgroundSender(LosesAnAnswer, lambda count: {"category": "errors", "text": f"{count} left out"})
+    sender.offer({"category": "errors", "text": "one", "id": None})
+    assert sender.flush(10)
+    assert len(queued(redis)) == 1
+    assert len(set(given)) == 1
+
+
 def test_how_many_were_left_out_is_told_once_though_answers_are_lost(redis: Database) -> None:
     class LosesAnswers:
         """A producer of which the first answers do not arrive."""

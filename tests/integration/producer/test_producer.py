@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from redis import Redis
@@ -156,6 +156,25 @@ def test_an_answer_that_came_in_time_is_read_after_it_too(redis: Database, *, is
     until(lambda: time.monotonic() > end_s or None, "the bound has passed")
     assert answer() == [Enqueued.DONE]
     assert queued(redis)[1:] == ["late"]
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), KeyboardInterrupt()], ids=lambda error: type(error).__name__)
+def test_an_element_that_raises_leaves_no_connection_in_use(
+    redis_url: str, redis: Database, error: BaseException
+) -> None:
+    class Raises(Watched):
+        """The fields of an event that cannot be read."""
+
+        def __iter__(self) -> NoReturn:
+            raise error
+
+    with Redis.from_url(redis_url, max_connections=1) as client:
+        producer = Producer(client)
+        with pytest.raises(type(error)) as caught:
+            producer.send_many([*events(CHUNK + 3), Raises({}, [])])
+        assert queued(redis) == [f"e{n}" for n in range(CHUNK)]
+        assert producer.send("errors", "while the traceback is held", id="next") == "next"
+    del caught
 
 
 def test_an_iterator_may_use_the_producer_itself(redis_url: str, redis: Database) -> None:

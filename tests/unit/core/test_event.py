@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from enum import Enum
 from math import inf
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -17,6 +19,14 @@ from dispatcher.errors import InvalidEvent
 
 BLOCKS = "expected a list of at most 50 objects, each with a type"
 THREAD = "expected a key of 1 to 128 printable characters"
+
+
+class Word(str, Enum):  # noqa: UP042 - as many programs have it
+    """A text that shows its name instead of itself."""
+
+    GENERAL = "general"
+
+
 FULL: dict[str, Any] = {
     "v": 1,
     "category": "errors",
@@ -176,7 +186,10 @@ CIRCLE["x"] = CIRCLE
     ("block", "message"),
     [
         ({"type": "x", "x": {1}}, "blocks hold a set, which JSON has no form for"),
-        ({"type": "x", "x": inf}, "blocks hold a number that is infinite or not a number, which JSON has no form for"),
+        (
+            {"type": "x", "x": inf},
+            "blocks hold a number that is infinite, not a number, or of very many digits, which JSON has no form for",
+        ),
         ({"type": "x", ("x",): 1}, "blocks hold an object with a key that is no string, which JSON has no form for"),
         (CIRCLE, "blocks contain themselves, which JSON has no form for"),
         (nested(100_000), "blocks are nested too deeply to be written as JSON"),
@@ -247,9 +260,16 @@ def test_a_slot_of_a_long_id_is_named_by_a_digest() -> None:
         ("channel", "#general", "#general"),
         ("channel", "C0123ABCD", "C0123ABCD"),
         ("channel", "two words", "two words"),
+        ("channel", Word.GENERAL, "#general"),
+        ("id", Word.GENERAL, "general"),
+        ("labels", {Word.GENERAL: Word.GENERAL}, {"general": "general"}),
+        ("labels", MappingProxyType({"host": "db1"}), {"host": "db1"}),
+        ("blocks", [{"type": "divider"}], ({"type": "divider"},)),
+        ("created_at", 0, 0),
     ],
 )
 def test_a_field_that_has_several_spellings_is_kept_in_one(field: str, given: object, kept: object) -> None:
     fields: dict[str, Any] = {"category": "errors", "text": "x", field: given}
     assert getattr(Event.from_payload(fields), field) == kept
     assert Event(**fields).to_payload()[field] == kept
+    assert Event.from_payload(json.loads(encode_event(Event(**fields)))) == Event(**fields)

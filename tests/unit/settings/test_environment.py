@@ -227,6 +227,14 @@ def test_a_redis_url_is_kept_as_it_is(url: str) -> None:
             )
             for span in ("0", "nan", "inf", "-1", "x", "")
         ),
+        *(
+            pytest.param(
+                {"DISPATCHER_REDIS_URL": f"redis://{host}"},
+                f"DISPATCHER_REDIS_URL is 'redis://{host}', expected a host with 1 to 63 characters between two dots",
+                id=f"the host {host}",
+            )
+            for host in ("db..example", ".example", "x" * 64)
+        ),
         pytest.param(
             {"DISPATCHER_REDIS_URL": "redis://:s3c/r3t@db:6379/0"},
             "DISPATCHER_REDIS_URL is 'redis://:***@db:6379/0', "
