@@ -15,7 +15,7 @@ from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, INTERRUPTED, UNREACHABLE, 
 from dispatcher.cli.interruption import Interruption
 from dispatcher.cli.options import AT_LEAST_ONE, SPAN_US, WORDS, operator
 from dispatcher.cli.terminal import Terminal
-from dispatcher.core.limits import Reason
+from dispatcher.core.states import WAITING
 from dispatcher.errors import GateUnavailable
 
 if TYPE_CHECKING:
@@ -29,27 +29,12 @@ SHOWN: Final = 50
 
 _AGAIN: Final = "what is not cancelled stays parked; run it again for the rest"
 
-_WAITING: Final = (
-    Reason.LIMIT_GLOBAL,
-    Reason.LIMIT_CATEGORY,
-    Reason.LIMIT_LABEL,
-    Reason.SILENCED,
-    Reason.QUIET,
-    Reason.PACE,
-    Reason.COOLDOWN,
-    Reason.PAUSED,
-    Reason.RETRY,
-    Reason.RECONCILE,
-    Reason.SCHEDULED,
-)
-"""The reasons for which an event can wait."""
-
 _category = click.option("--category", metavar="NAME", help="Only of this category.")
 _reason = click.option(
     "--reason",
-    type=click.Choice([reason.value for reason in _WAITING]),
+    type=click.Choice([reason.value for reason in WAITING]),
     metavar="REASON",
-    help=f"Only for this reason: {', '.join(_WAITING)}.",
+    help=f"Only for this reason: {', '.join(WAITING)}.",
 )
 _channel = click.option("--channel", metavar="NAME", help="Only for this channel.")
 _older_than = click.option("--older-than", type=SPAN_US, help="Only those first seen so long ago: 2h.")

@@ -29,6 +29,7 @@ MUTED: Final = "muted"
 
 MALFORMED: Final = "What is stored of it cannot be read: the next worker that takes it makes it a dead letter."
 _HELD: Final = "admitted events held it that had yet to be posted"
+_ANOTHER: Final = "another event about the same thing"
 _HOLDING: Final = "admitted events hold the limit and are yet to be posted"
 
 
@@ -183,7 +184,7 @@ def _ended(decision: Decision, at: Clock) -> str:
             return f"Duplicate at {when}: an event of this id came before."
         case _:
             what = _OUTCOMES.get(decision.outcome, decision.outcome.capitalize())
-    if decision.reason == Reason.REPEAT:
+    if decision.reason == Reason.REPEAT and decision.outcome != "dead":
         return f"{_capital(why(decision, at))}."
     if decision.reason == Reason.CANCELLED:
         return f"Cancelled at {when}{_words(decision.detail)}."
@@ -199,7 +200,7 @@ def _ended(decision: Decision, at: Clock) -> str:
 def why(decision: Decision, at: Clock) -> str:
     """What the reason stands for, without a full stop; empty where there is nothing to be added to it."""
     if decision.reason == Reason.REPEAT:
-        return _repeat(decision, at)
+        return _words_of_letter(decision) if decision.outcome == "dead" else _repeat(decision, at)
     if decision.reason in {Reason.RESOLVED, Reason.UNPOSTED}:
         return _recovery(decision, at)
     if decision.reason == Reason.QUIET and decision.since_us is not None and decision.fits_at_us is not None:
@@ -216,8 +217,7 @@ def why(decision: Decision, at: Clock) -> str:
 def dropped(denied: Denied, now_us: int, at: Clock, outcome: str = "dropped") -> str:
     """As ``ended``, of an event that a limit drops or digests now: for storms, in a quarter of the time."""
     if is_repeat(denied):
-        until = at(now_us + denied.retry_after_us)
-        return f"{_OUTCOMES[outcome]} at {at(now_us)}: a repeat; the next may be posted at {until}."
+        return f"{_OUTCOMES[outcome]} at {at(now_us)}: a repeat of {_ANOTHER}."
     used_up, fits_us = _used_up(denied.scope, str(denied.limit)), denied.retry_after_us
     if fits_us > denied.limit.window_us:
         return f"{_OUTCOMES[outcome]} at {at(now_us)}: {used_up}; {_HELD}."
@@ -227,6 +227,8 @@ def dropped(denied: Denied, now_us: int, at: Clock, outcome: str = "dropped") ->
 def sentence_of(facts: Mapping[str, Any], now_us: int, at: Clock) -> str:
     """The sentence of an event that ends now, of what its log line says."""
     told: dict[str, Any] = {name: facts.get(name) for name in _IN_LINES}
+    if told["reason"] == Reason.REPEAT and told["outcome"] != "dead":
+        told["detail"] = None  # a line does not say whether the first event has been admitted
     wait_s, until_s = facts.get("retry_after_s"), facts.get("until")
     fits_at_us = None if wait_s is None else now_us + round(wait_s * US)
     decision = Decision(
@@ -242,9 +244,7 @@ def sentence_of(facts: Mapping[str, Any], now_us: int, at: Clock) -> str:
 
 def waits_for_room(room: Room, place: int, now_us: int, hindrance: str | None, at: Clock) -> str:
     """An event that waits in a category's line, at this place from 1; the hindrance keeps all events from going."""
-    has = "have" if room.scope == "global" else "has"
-    said = f"Waits for room: {scope_words(room.scope)} {has} used {room.use}; "
-    said += "first in line" if place == 1 else f"number {place} in line"
+    said = _in_line(room, place)
     if hindrance is not None:
         return f"{said}; {hindrance}."
     if room.at_us is None:
@@ -254,6 +254,25 @@ def waits_for_room(room: Room, place: int, now_us: int, hindrance: str | None, a
     if place == 1:
         return f"{said}, expected at {at(room.at_us)} if nothing changes."
     return f"{said}, expected at about {at(room.at_us)} (an estimate)."
+
+
+def expires_in_line(room: Room, place: int, now_us: int, deadline_us: int, at: Clock) -> str | None:
+    """As ``waits_for_room``, of an event that expires before there is room; None of one that does not."""
+    if room.at_us is None or deadline_us > max(room.at_us, now_us):
+        return None
+    said = _in_line(room, place)
+    if deadline_us <= now_us:
+        return f"{said}; its max_age ended at {at(deadline_us)}, so it expires now."
+    if place == 1:
+        return f"{said}; it will expire at {at(deadline_us)}, since room is expected only at {at(room.at_us)}."
+    ends = f"it will probably expire at {at(deadline_us)}"
+    return f"{said}; {ends}, since room is expected only at about {at(room.at_us)}."
+
+
+def _in_line(room: Room, place: int) -> str:
+    has = "have" if room.scope == "global" else "has"
+    said = f"Waits for room: {scope_words(room.scope)} {has} used {room.use}"
+    return f"{said}; {'first' if place == 1 else f'number {place}'} in line"
 
 
 def deferred(scope: str, before: int, next_us: int | None, at: Clock) -> str:
@@ -289,8 +308,16 @@ def quiet(words: str, before: int) -> str:
 
 def for_channel(channel: str, before: int, hindrance: str) -> str:
     """An admitted event that waits for its channel; the hindrance is one of the sentences' parts below."""
-    place = "it is the next" if not before else f"it is behind {_others(before)}"
-    return f"Admitted, and waits for channel {channel}: {hindrance}; {place}."
+    return f"Admitted, and waits for channel {channel}: {hindrance}; {_place(before)}."
+
+
+def for_edit(before: int, hindrance: str) -> str:
+    """As ``for_channel``, of an event that edits a message: all edits have one line of their own."""
+    return f"Admitted, and waits to edit the message: {hindrance}; {_place(before)}."
+
+
+def _place(before: int) -> str:
+    return f"it is behind {_others(before)}" if before else "it is the next"
 
 
 def paused(since_us: int, words: str, at: Clock) -> str:
@@ -308,22 +335,25 @@ def paused_category(category: str, since_us: int, words: str, at: Clock) -> str:
     return f"category {category} is paused since {at(since_us)} ({words})"
 
 
-def failing(failures: int, until_us: int, at: Clock) -> str:
-    """A hindrance: the channel itself gave no clear answers."""
-    what = _count(failures, "post", "posts")
-    return f"the last {what} to it had no clear answer, so the next one tries at {at(until_us)}"
+def failing(failures: int, until_us: int, at: Clock, *, edits: bool = False) -> str:
+    """A hindrance: the channel itself, or that of the ``edits``, gave no clear answers."""
+    what = _count(failures, "edit", "edits") if edits else f"{_count(failures, 'post', 'posts')} to it"
+    return f"the last {what} had no clear answer, so the next one tries at {at(until_us)}"
 
 
-def cooling(until_us: int, at: Clock) -> str:
-    """A hindrance: Slack asked for it, or posts there fail."""
+def cooling(until_us: int, at: Clock, *, edits: bool = False) -> str:
+    """A hindrance: Slack asked for it, or posts there, or the ``edits``, fail."""
+    if edits:
+        return f"after Slack's 429, or edits without a clear answer, nobody edits until {at(until_us)}"
     return f"after Slack's 429, or posts without a clear answer, nobody posts there until {at(until_us)}"
 
 
-def paced(next_us: int | None, now_us: int, at: Clock) -> str:
-    """A hindrance: the channel's pace, the post in flight, or that no worker is free to post."""
+def paced(next_us: int | None, now_us: int, at: Clock, *, edits: bool = False) -> str:
+    """A hindrance: the pace of the channel or of ``edits``, the one in flight, or that no worker is free."""
     if next_us is None:
-        return "another post to it is in flight"
-    return f"its pace lets the next go at {at(next_us)}" if next_us > now_us else "the next goes when a worker is free"
+        return "another edit is in flight" if edits else "another post to it is in flight"
+    pace = "the pace of edits" if edits else "its pace"
+    return f"{pace} lets the next go at {at(next_us)}" if next_us > now_us else "the next goes when a worker is free"
 
 
 def alone(why: str, until: str) -> str:
@@ -398,15 +428,28 @@ def _use(used: int, limit: Limit) -> str:
 
 
 def _repeat(decision: Decision, at: Clock) -> str:
-    """``a repeat of ID, which was posted at 12:01:00; the next may be posted at 16:01:00``."""
-    first = decision.detail or "another event about the same thing"
+    """``a repeat of ID, whose window was then from 12:01:00 until 16:01:00; it ends earlier if ...``.
+
+    The window begins as the first event is admitted, and moves to the start of its post: so it is that of the repeat.
+    """
+    first = decision.detail
+    if first is None:
+        return f"a repeat of {_ANOTHER}"
     if decision.since_us is None:
-        return f"a repeat of {first}, which waits to be posted"
-    following = "" if decision.fits_at_us is None else f"; the next may be posted at {at(decision.fits_at_us)}"
-    return f"a repeat of {first}, which was posted at {at(decision.since_us)}{following}"
+        return f"a repeat of {first}, which waited to be posted then"
+    until = "" if decision.fits_at_us is None else f" until {at(decision.fits_at_us)}"
+    window = f"whose window was then from {at(decision.since_us)}{until}"
+    return f"a repeat of {first}, {window}; it ends earlier if {first} ends unposted or is resolved"
 
 
-_SAID_IN_FULL: Final = frozenset({Reason.QUIET, Reason.SILENCED, MUTED, Reason.RESOLVED, Reason.UNPOSTED})
+def _words_of_letter(decision: Decision) -> str:
+    """Of a dead letter that is a repeat: its detail is a text, no event's id."""
+    return (decision.detail or f"a repeat of {_ANOTHER}").removesuffix(".")
+
+
+_SAID_IN_FULL: Final = frozenset(
+    {Reason.REPEAT, Reason.QUIET, Reason.SILENCED, MUTED, Reason.RESOLVED, Reason.UNPOSTED}
+)
 """Reasons of which ``why`` says all."""
 
 
@@ -417,7 +460,8 @@ def _recovery(decision: Decision, at: Clock) -> str:
     if decision.outcome == "digested":
         return f"the message of {decision.detail or 'an earlier event'} says that it is over"
     when = "" if decision.since_us is None else f" at {at(decision.since_us)}"
-    said = f", as {decision.detail} says" if decision.detail else ""
+    # the detail of a dead letter is a text, no event's id
+    said = f", as {decision.detail} says" if decision.detail and decision.outcome != "dead" else ""
     return f"what it is about was over{when} before it was posted{said}"
 
 

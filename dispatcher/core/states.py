@@ -279,7 +279,7 @@ class Dropped:
     """Discarded: by a limit, with what would have let it pass, or by hand.
 
     Then ``detail`` says by whom; of a silence ``since_us`` and ``until_us`` say from when until when. Of a repeat
-    ``detail`` is the id of the event that it repeats, and ``since_us`` when that was posted.
+    ``detail`` is the id of the event that it repeats, and ``since_us`` the begin of its window.
     """
 
     denied: Denied | None
@@ -341,7 +341,7 @@ class Deferral:
 
 
 class Repeat(NamedTuple):
-    """A deferral is about the same thing as the event ``of``, which was posted at ``since_us`` or, if None, waits.
+    """A deferral is about the same thing as the event ``of``: its window began at ``since_us``; if None, it waits.
 
     After ``wait_us`` another one could be posted.
     """
@@ -440,6 +440,21 @@ def _can_bury(reason: Reason) -> bool:
 
 DEADLY: Final = tuple(reason for reason in Reason if _can_bury(reason))
 """The reasons that a dead letter can have."""
+
+WAITING: Final = (
+    Reason.LIMIT_GLOBAL,
+    Reason.LIMIT_CATEGORY,
+    Reason.LIMIT_LABEL,
+    Reason.SILENCED,
+    Reason.QUIET,
+    Reason.PACE,
+    Reason.COOLDOWN,
+    Reason.PAUSED,
+    Reason.RETRY,
+    Reason.RECONCILE,
+    Reason.SCHEDULED,
+)
+"""The reasons for which an event can wait."""
 
 
 class Place(StrEnum):

@@ -312,7 +312,8 @@ def _repeated(candidate: Candidate, verdict: Denied, slots: Slots, repeat: Repea
     """The end of an event about the same thing as an earlier one, whatever ``on_limit`` says."""
     leased, terms = candidate.leased, candidate.terms
     if leased.replays:
-        detail = f"a repeat of what was posted within {format_duration(verdict.limit.window_us)}"
+        first = "another event about the same thing" if repeat is None else repeat.of
+        detail = f"a repeat of {first}; one is posted in any {format_duration(verdict.limit.window_us)}"
         return Settlement(leased, terms, DeadLettered(Reason.REPEAT, detail, denied=verdict), slots)
     of, since_us = (None, None) if repeat is None else (repeat.of, repeat.since_us)
     return Settlement(leased, terms, Dropped(verdict, Reason.REPEAT, of, since_us=since_us), slots)

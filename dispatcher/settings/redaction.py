@@ -34,7 +34,7 @@ def shown(value: object, longest: int = LONGEST) -> str:
         case dict():
             return "a mapping"
         case list() | tuple():
-            return "a list"
+            return "a list" if value else "an empty list"
         case _:
             return _cut(str(value), longest)
 

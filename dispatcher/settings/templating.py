@@ -20,7 +20,9 @@ from jinja2 import StrictUndefined, TemplateSyntaxError, Undefined, UndefinedErr
 from jinja2 import Template as Compiled
 from jinja2.filters import FILTERS
 from jinja2.meta import find_undeclared_variables
+from jinja2.runtime import LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.visitor import NodeTransformer
 
 from dispatcher.core.policy import VARIABLES, Marked, TemplateFailed
 from dispatcher.core.rendering import MAX_TEXT, escape, one_line
@@ -32,6 +34,8 @@ _LONGEST_S: Final = 0.25
 """Processor time after which no filter and no further pass of a loop begins."""
 _WATCHED: Final = "watched"
 """The filter that each loop runs over; no template can name it."""
+_NAMED: Final = "named"
+"""The filter that has what is missing say which field of what it is; no template can name it either."""
 
 _until: Final = ContextVar("_until", default=inf)
 """When the rendering that runs here has to end, on the clock of ``thread_time``."""
@@ -51,15 +55,23 @@ _LOOP: Final = ("first", "index", "index0", "last", "length", "revindex", "revin
 
 @dataclass(frozen=True, slots=True)
 class _Language:
-    """What templates of one kind know: variables, whether these have parts of any depth, how a value is shown."""
+    """What templates of one kind know: variables, whether these have parts of any depth, how a value is shown.
+
+    ``part`` is what an entry of a mapping is called.
+    """
 
     variables: Sequence[str]
     is_deep: bool
     shown: Callable[[object], str]
+    part: str
 
 
 class InvalidTemplate(ValueError):
     """A template that cannot be used; the text says what is wrong, in the limits file's style."""
+
+
+class PartMissing(TemplateFailed):
+    """The template asks for a field, a label or an entry that is not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +92,10 @@ class JinjaTemplate:
                 length += len(piece)
                 if length > MAX_TEXT:
                     break
+        except UndefinedError as error:
+            raise PartMissing(one_line(str(error))) from None
         except Exception as error:  # noqa: BLE001 - whatever it is, the event is posted as it was written
-            said = str(error) if isinstance(error, UndefinedError | _TooMuch) else f"{type(error).__name__}: {error}"
+            said = str(error) if isinstance(error, _TooMuch) else f"{type(error).__name__}: {error}"
             raise TemplateFailed(one_line(said)) from None
         finally:
             _until.reset(before)
@@ -99,11 +113,13 @@ def compile_mapping(source: str) -> JinjaTemplate:
 
 
 def _compiled(source: str, language: _Language) -> JinjaTemplate:
-    environment = _Environment(language.shown)
+    environment = _Environment(language)
     try:
         tree = environment.parse(source)
         faults = [*dict.fromkeys(_faults(tree, language))]
         if not faults:
+            if language.is_deep:
+                _Naming().visit(tree)
             _bound(tree)
             return JinjaTemplate(source, environment.from_string(tree))
     except TemplateSyntaxError as error:
@@ -120,24 +136,31 @@ class _TooMuch(Exception):
 class _Environment(ImmutableSandboxedEnvironment):
     """No attribute of any object is reached, but entries of mappings and what a loop says of itself."""
 
-    def __init__(self, shown: Callable[[object], str]) -> None:
-        super().__init__(undefined=StrictUndefined, finalize=shown, trim_blocks=True, lstrip_blocks=True, cache_size=0)
+    def __init__(self, language: _Language) -> None:
+        super().__init__(
+            undefined=StrictUndefined, finalize=language.shown, trim_blocks=True, lstrip_blocks=True, cache_size=0
+        )
+        self._part = language.part
         self.filters = {name: _bounded(_OWN.get(name) or FILTERS[name]) for name in _FILTERS}
         self.filters[_WATCHED] = _watched
+        self.filters[_NAMED] = self._named
 
     def getattr(self, obj: Any, attribute: str) -> Any:  # noqa: ANN401 - Jinja's own signature
-        if isinstance(obj, Mapping):
-            return self.getitem(obj, attribute)
-        return super().getattr(obj, attribute) if attribute in _LOOP else self.undefined(obj=obj, name=attribute)
+        if isinstance(obj, LoopContext) and attribute in _LOOP:
+            return super().getattr(obj, attribute)
+        return self.getitem(obj, attribute)
 
     def getitem(self, obj: Any, argument: Any) -> Any:  # noqa: ANN401 - as above
         if isinstance(obj, Undefined):
-            return obj[argument]
+            return obj
         try:
             return obj[argument]
         except (TypeError, LookupError):
-            what = "label" if isinstance(obj, Mapping) else "entry"
+            what = self._part if isinstance(obj, Mapping) or isinstance(argument, str) else "entry"
             return self.undefined(f"there is no {what} {argument}", name=str(argument))
+
+    def _named(self, value: object, words: str) -> object:
+        return self.undefined(words) if isinstance(value, Undefined) else value
 
 
 def _shown(value: object) -> str:
@@ -145,8 +168,10 @@ def _shown(value: object) -> str:
     return value.markup if isinstance(value, Marked) else escape(str(value))
 
 
-_MESSAGE: Final = _Language(VARIABLES, is_deep=False, shown=_shown)
-_HOOK: Final = _Language(("body", "headers"), is_deep=True, shown=lambda value: "" if value is None else str(value))
+_MESSAGE: Final = _Language(VARIABLES, is_deep=False, shown=_shown, part="label")
+_HOOK: Final = _Language(
+    ("body", "headers"), is_deep=True, shown=lambda value: "" if value is None else str(value), part="field"
+)
 
 
 def _lines(value: object) -> list[str]:
@@ -169,6 +194,45 @@ def _replace(value: object, old: object, new: object, count: int = -1) -> str:
 
 
 _OWN: Final[Mapping[str, Callable[..., Any]]] = {"join": _join, "lines": _lines, "replace": _replace}
+
+
+class _Naming(NodeTransformer):
+    """Has each field that is asked for by its whole path say this path if it is missing."""
+
+    def visit_Getattr(self, node: nodes.Getattr) -> nodes.Expr:  # noqa: N802 - Jinja's own name
+        """A part by its name, as ``body.order``."""
+        return self._named(node)
+
+    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Expr:  # noqa: N802 - Jinja's own name
+        """A part in brackets, as ``body['order']``."""
+        return self._named(node)
+
+    def _named(self, node: nodes.Getattr | nodes.Getitem) -> nodes.Expr:
+        words = _missing(node)
+        if words is None:
+            self.generic_visit(node)
+            return node
+        return nodes.Filter(node, _NAMED, [nodes.Const(words)], [], None, None)
+
+
+def _missing(node: nodes.Expr) -> str | None:
+    """What is said where this part of a variable is not there; None where no path says which part it is."""
+    path = ""
+    while True:
+        match node:
+            case nodes.Getattr(node=whole, attr=name):
+                node, path = whole, f".{name}{path}"
+            case nodes.Getitem(node=whole, arg=nodes.Const(value=str(name))):
+                node, path = whole, f".{name}{path}"
+            case nodes.Getitem(node=whole, arg=nodes.Const(value=int(number))):
+                node, path = whole, f"[{number}]{path}"
+            case nodes.Name(name="headers"):
+                return f"the request has no header {path.removeprefix('.')}"
+            case nodes.Name(name=name) if name != "loop":
+                whose = "the body" if name == "body" else name
+                return f"{whose} has no {'entry' if path[0] == '[' else 'field'} {path.removeprefix('.')}"
+            case _:
+                return None
 
 
 def _bound(tree: nodes.Template) -> None:

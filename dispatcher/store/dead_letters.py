@@ -54,6 +54,8 @@ class DeadLetter:
     copies: int = 0
     since_us: int | None = None
     header: str | None = None
+    repeats: int = 0
+    """Of an event with ``once`` and ``then: edit``: its repeats, which no message counts."""
 
     @property
     def name(self) -> str:
@@ -281,4 +283,5 @@ def read_letter(entry: bytes, fields: dict[bytes, bytes]) -> DeadLetter:
         copies=number(b"copies") or 0,
         since_us=number(b"since"),
         header=text(b"header"),
+        repeats=number(b"repeats") or 0,
     )

@@ -11,7 +11,7 @@ from dispatcher.core import explain
 from dispatcher.core.event import MAX_ID, Event, job_id_for
 from dispatcher.core.explain import Clock, Decision, Explanation, Room, State, clock_of
 from dispatcher.core.limits import US, Lane, Reason, is_utf8, shown
-from dispatcher.core.policy import Policy, limit_reason
+from dispatcher.core.policy import EDITS, Policy, limit_reason
 from dispatcher.core.quiet import QUIET_PREFIX
 from dispatcher.core.rendering import text_of
 from dispatcher.core.silences import SILENCE_PREFIX, Silence, Silences, read_silences
@@ -323,7 +323,11 @@ class _Telling:
             sentence = explain.deferred(scope, before, None if is_due else next_us, self._at)
             return replace(base, next_at=_seconds(None if before else next_us), sentence=sentence)
         hindrance = self._hindrance()
-        expected_at = None if hindrance or room.at_us is None else room.at_us / US
+        place, now_us, deadline = before + 1, findings.now_us, self._header.get("deadline")
+        expires = None
+        if hindrance is None and deadline is not None:
+            expires = explain.expires_in_line(room, place, now_us, int(deadline), self._at)
+        expected_at = None if hindrance else _seconds(room.at_us)
         return replace(
             base,
             reason=limit_reason(room.scope).value,
@@ -334,7 +338,7 @@ class _Telling:
             window_s=room.limit.window_us / US,
             expected_at=expected_at,
             next_at=None if before else expected_at,
-            sentence=explain.waits_for_room(room, before + 1, findings.now_us, hindrance, self._at),
+            sentence=expires or explain.waits_for_room(room, place, now_us, hindrance, self._at),
         )
 
     def _silence(self, scope: str) -> Silence | None:
@@ -368,7 +372,7 @@ class _Telling:
         pause, by_hand = self._findings.pause, self._findings.by_hand
         of_category = by_hand.get(str(base.category))
         stopped = of_category or by_hand.get("*")
-        failures = int(self._facts.get("failures") or 0)
+        failures, edits = int(self._facts.get("failures") or 0), base.channel == EDITS
         if stopped is not None:
             reason, next_us = Reason.PAUSED, None
             words = _by(stopped)
@@ -380,17 +384,18 @@ class _Telling:
             next_us = pause.probe_us
             hindrance = explain.paused(pause.since_us, _said(pause), self._at)
         elif cooldown_us > now_us and failures:
-            reason, hindrance = Reason.COOLDOWN, explain.failing(failures, cooldown_us, self._at)
+            reason, hindrance = Reason.COOLDOWN, explain.failing(failures, cooldown_us, self._at, edits=edits)
         elif cooldown_us > now_us:
-            reason, hindrance = Reason.COOLDOWN, explain.cooling(cooldown_us, self._at)
+            reason, hindrance = Reason.COOLDOWN, explain.cooling(cooldown_us, self._at, edits=edits)
         else:
-            reason, hindrance = Reason.PACE, explain.paced(next_us, now_us, self._at)
+            reason, hindrance = Reason.PACE, explain.paced(next_us, now_us, self._at, edits=edits)
+        said = explain.for_edit(before, hindrance) if edits else None
         return replace(
             base,
             reason=reason.value,
             before=before,
             next_at=_seconds(None if before else next_us),
-            sentence=explain.for_channel(str(base.channel), before, hindrance),
+            sentence=said or explain.for_channel(str(base.channel), before, hindrance),
         )
 
     def _next_us(self) -> int | None:

@@ -74,7 +74,8 @@ def read_notification(value: object, category: str | None, each: str) -> Notific
         raise InvalidEvent(f"{in_words(value)}, expected a JSON object", pointer="/")
     alerts = _field(value, "alerts", list, "a list of alerts")
     if not alerts or not all(isinstance(alert, Mapping) for alert in alerts):
-        raise InvalidEvent("alerts is not a list of objects, expected one alert or more", pointer="/alerts")
+        said = "not a list of objects" if alerts else "an empty list"
+        raise InvalidEvent(f"alerts is {said}, expected one alert or more", pointer="/alerts")
     left_out = _field(value, "truncatedAlerts", int | None, "how many alerts are left out") or 0
     common = _texts(value, "commonLabels") | _texts(value, "groupLabels")
     named = category or _cleaned(common.get("dispatcher_category") or str(value.get("receiver", "")))

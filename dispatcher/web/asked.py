@@ -11,8 +11,7 @@ from urllib.parse import parse_qsl
 from starlette.requests import Request
 
 from dispatcher.core.event import in_words
-from dispatcher.core.strict_json import read_json
-from dispatcher.errors import InvalidEvent
+from dispatcher.core.strict_json import NotStrict, read_json
 from dispatcher.web.problems import Problem
 
 MOST_FIELDS: Final = 1_000
@@ -59,8 +58,8 @@ class Asked:
         """The fields of a JSON object; none of an empty body."""
         try:
             value = read_json(body) if body.strip() else {}
-        except InvalidEvent as error:
-            raise Problem(HTTPStatus.BAD_REQUEST, f"the body is {error}") from error
+        except NotStrict as error:
+            raise Problem(HTTPStatus.BAD_REQUEST, error.of_body) from error
         if not isinstance(value, Mapping):
             raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, f"the body is {in_words(value)}, expected a JSON object")
         return cls(dict(value))

@@ -21,10 +21,10 @@ from dispatcher.app.operating import Desk
 from dispatcher.core.event import MAX_ID
 from dispatcher.core.hooks import Hook, Verify
 from dispatcher.core.policy import TemplateFailed
-from dispatcher.core.strict_json import read_json
+from dispatcher.core.strict_json import NotStrict, read_json
 from dispatcher.errors import InvalidEvent
 from dispatcher.logs.event_log import EventLog
-from dispatcher.settings.templating import JinjaTemplate, compile_mapping
+from dispatcher.settings.templating import JinjaTemplate, PartMissing, compile_mapping
 from dispatcher.web.auth import Caller
 from dispatcher.web.ingest import Ingest
 from dispatcher.web.problems import Problem
@@ -71,7 +71,7 @@ class Mapper:
 
     def payload(self, variables: Mapping[str, object]) -> dict[str, Any] | None:
         """The event of a request, as an object; None of one that ``when`` leaves out. Raises ``InvalidEvent``."""
-        if self.when is not None and _made("when", self.when, variables) in _FALSE:
+        if self.when is not None and not _is_true(self.when, variables):
             return None
         payload: dict[str, Any] = {name: _made(name, template, variables) for name, template in self.fields.items()}
         payload = {name: text for name, text in payload.items() if text or name in {"category", "text"}}
@@ -115,8 +115,8 @@ class Hooks:
                 "body": read_json(body),
                 "headers": {key.lower(): text for key, text in request.headers.items()},
             }
-        except InvalidEvent as error:
-            raise Problem(HTTPStatus.BAD_REQUEST, f"the body is {error}") from error
+        except NotStrict as error:
+            raise Problem(HTTPStatus.BAD_REQUEST, error.of_body) from error
         try:
             return mapper.payload(variables)
         except InvalidEvent as error:
@@ -187,6 +187,16 @@ def _token(given: str) -> bytes:
 
 def _unauthorized(detail: str) -> Problem:
     return Problem(HTTPStatus.UNAUTHORIZED, detail, headers={"WWW-Authenticate": 'Bearer realm="dispatcher"'})
+
+
+def _is_true(when: JinjaTemplate, variables: Mapping[str, object]) -> bool:
+    """What asks for a field that the request lacks is not true: services post of other kinds to the same address."""
+    try:
+        return _made("when", when, variables) not in _FALSE
+    except InvalidEvent as error:
+        if isinstance(error.__cause__, PartMissing):
+            return False
+        raise
 
 
 def _made(name: str, template: JinjaTemplate, variables: Mapping[str, object]) -> str:

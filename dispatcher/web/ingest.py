@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from dispatcher.core.event import MAX_LABELS, TRACEPARENT, Event, job_id_for, new_event_id
-from dispatcher.core.strict_json import read_json
+from dispatcher.core.strict_json import NotStrict, read_json
 from dispatcher.errors import ConfigError, EventTooLarge, GateUnavailable, InvalidEvent
 from dispatcher.producer.blocking import CHUNK, CHUNK_BYTES
 from dispatcher.store.intake import AsyncIntake, Enqueued, Job
@@ -207,8 +207,8 @@ def _chunks(events: Sequence[Ready]) -> Iterator[Sequence[Ready]]:
 def _value(body: bytes) -> Any:  # noqa: ANN401 - JSON
     try:
         return read_json(body, "a JSON object or an array of them")
-    except InvalidEvent as error:
-        raise _not_json([{"index": 0, "pointer": "", "detail": str(error)}]) from error
+    except NotStrict as error:
+        raise _not_json(error) from error
 
 
 def _array(body: bytes) -> list[object]:
@@ -234,12 +234,13 @@ def _values(parts: Iterable[bytes]) -> Iterator[object]:
     for index, text in enumerate(texts):
         try:
             yield read_json(text)
-        except InvalidEvent as error:
-            raise _not_json([{"index": index, "pointer": "", "detail": str(error)}]) from error
+        except NotStrict as error:
+            raise _not_json(error, index) from error
 
 
-def _not_json(errors: list[dict[str, object]]) -> Problem:
-    return Problem(HTTPStatus.BAD_REQUEST, f"the body is {errors[0]['detail']}", errors=errors)
+def _not_json(error: NotStrict, index: int = 0, pointer: str = "") -> Problem:
+    errors = [{"index": index, "pointer": pointer, "detail": str(error)}]
+    return Problem(HTTPStatus.BAD_REQUEST, error.of_body, errors=errors)
 
 
 def _cloud_payload(value: object) -> object:
@@ -272,10 +273,7 @@ def _text_payload(request: Request, body: bytes) -> object:
     try:
         text = body.decode()
     except UnicodeDecodeError as error:
-        errors: list[dict[str, object]] = [
-            {"index": 0, "pointer": "/text", "detail": f"not UTF-8 at byte {error.start + 1}"}
-        ]
-        raise _not_json(errors) from error
+        raise _not_json(NotStrict(f"not UTF-8 at byte {error.start + 1}"), pointer="/text") from error
     payload: dict[str, object] = {"category": request.path_params["name"], "text": text}
     for header, name in _HEADERS.items():
         if header in request.headers:

@@ -23,6 +23,7 @@ from dispatcher.app.operating import Desk
 from dispatcher.core.explain import State
 from dispatcher.core.limits import Reason
 from dispatcher.core.past import read_when
+from dispatcher.core.states import DEADLY, WAITING
 from dispatcher.core.units import US, seconds_of
 from dispatcher.store.audit import KEPT
 from dispatcher.store.counts import OUTCOMES
@@ -173,7 +174,8 @@ def decision_filter(asked: Asked) -> Callable[[Decisions], DecisionFilter]:
 
 def dead_filter(asked: Asked) -> Callable[[DeadLetters], Filter]:
     """Which dead letters are meant; ages count from the server's now."""
-    category, reason, code = (asked.text(name) for name in ("category", "reason", "code"))
+    category, code = asked.text("category"), asked.text("code")
+    reason = asked.choice("reason", [each.value for each in DEADLY])
     since, before = (asked.take(name, read_when, _TIME) for name in ("since", "before"))
     words = asked.words("text")
 
@@ -186,7 +188,9 @@ def dead_filter(asked: Asked) -> Callable[[DeadLetters], Filter]:
 
 def parked_filter(asked: Asked) -> Callable[[ParkedEvents], ParkedFilter]:
     """Which parked events are meant."""
-    category, reason, channel = (asked.text(name) for name in ("category", "reason", "channel"))
+    category = asked.text("category")
+    reason = asked.choice("reason", [each.value for each in WAITING])
+    channel = asked.text("channel")
     older_s = asked.take("older_than", seconds_of, "a span such as 2h")
     words = asked.words("text")
 

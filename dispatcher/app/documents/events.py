@@ -75,6 +75,7 @@ def letter_document(letter: DeadLetter) -> dict[str, Any]:
         "fits_at": letter.fits_at_us and letter.fits_at_us / US,
         "attempts": letter.attempts,
         "replays": letter.replays,
+        "repeats": letter.repeats,
         "first_seen": letter.seen_us and letter.seen_us / US,
         "payload_bytes": len(letter.payload),
         **_said_document(letter.event()),

@@ -102,6 +102,7 @@ def details(letter: DeadLetter) -> Table:
         ("First seen", _instant(letter.seen_us)),
         ("Tries", str(letter.attempts)),
         ("Replays", str(letter.replays)),
+        ("Repeats", f"{letter.repeats} more about the same thing, which no message counts" if letter.repeats else ""),
         ("Payload", _payload_kind(letter)),
     ]
     for name, value in rows:

@@ -225,6 +225,7 @@ class TestShow:
             "limit": "10/30m",
             "attempts": 0,
             "replays": 0,
+            "repeats": 0,
             "text": "a \x1b[31m[red]text",
             "labels": {},
             "payload_encoding": "utf-8",

@@ -108,7 +108,7 @@ def test_a_list_shows_what_matches(inside: InProcess, filters: tuple[str, ...], 
 
 @pytest.mark.usefixtures("waiting")
 def test_a_list_says_of_each_what_it_waits_for(inside: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "240")
+    monkeypatch.setenv("COLUMNS", "320")
     said = inside("parked", "list")
     lines = {id_: line for line in said.out.splitlines() for id_ in ("deploy 2", "report-2", "report-3") if id_ in line}
     assert list(lines) == ["deploy 2", "report-2", "report-3"]
@@ -157,6 +157,7 @@ def test_everything_is_shown_of_one(inside: InProcess, asked: str) -> None:
         "1/1d, 1 of 1 used",
         "Expected",
         "Expires",
+        "it will expire at ",
         '"text": "text of deploy 2"',
     ):
         assert said in out

@@ -240,6 +240,47 @@ def test_explain_tells_the_instant_of_a_head_and_the_position_of_the_others(stag
     assert explain(stage, "c").sentence == f"{room.format(0)}first in line, expected now."
 
 
+def test_of_what_expires_before_there_is_room_both_instants_are_told(stage: Stage, ann: Worker) -> None:
+    stage.send("a", category="later")
+    stage.send("b", "c", category="later", max_age=60)
+    ann.run()
+    first, second = explain(stage, "b"), explain(stage, "c")
+    assert first.sentence == (
+        "Waits for room: category later has used 1 of 1 in 30 min; first in line; "
+        "it will expire at 10:54:20, since room is expected only at 11:23:20."
+    )
+    assert second.sentence == (
+        "Waits for room: category later has used 1 of 1 in 30 min; number 2 in line; "
+        "it will probably expire at 10:54:20, since room is expected only at about 11:53:20."
+    )
+    assert (first.expected_at, second.expected_at) == (START_US / US + 1_800, START_US / US + 3_600)
+    stage.clock.forward(60)
+    assert explain(stage, "b").sentence.endswith("; its max_age ended at 10:54:20, so it expires now.")
+
+
+def test_what_expires_at_the_instant_at_which_there_is_room_is_not_posted(stage: Stage, ann: Worker) -> None:
+    stage.send("a", category="later")
+    stage.send("b", category="later", max_age=1_800)
+    ann.run()
+    said = "; it will expire at 11:23:20, since room is expected only at 11:23:20."
+    assert explain(stage, "b").sentence.endswith(said)
+    stage.clock.forward(1_800)
+    ann.run()
+    assert (explain(stage, "b").reason, ann.desk.posts) == ("expired", ["a"])
+
+
+def test_a_recovery_that_waits_to_edit_a_message_waits_for_no_channel(stage: Stage, ann: Worker) -> None:
+    stage.send("a", channel=UNPACED, dedup_key="db1")
+    ann.run()
+    Pausing(stage.redis, stage.keys, clock=stage.clock).pause("*", "ops@here", "maintenance")
+    stage.send("r", channel=UNPACED, dedup_key="db1", status="resolved")
+    ann.run()
+    assert explain(stage, "r").sentence == (
+        "Admitted, and waits to edit the message: posting is paused since 10:53:20 (by ops@here: maintenance); "
+        "it is the next."
+    )
+
+
 @pytest.mark.parametrize("limit", ["3/30m", "3/30m fixed"])
 def test_with_one_limit_each_event_goes_when_its_place_in_line_says(redis: Database, limit: str) -> None:
     stage = Stage(redis, policy_of("", limit, on_limit=OnLimit.DEFER))

@@ -189,6 +189,12 @@ def test_what_is_no_notification_is_told(serving: Serving, body: bytes, status: 
     assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (status, pointer)
 
 
+@pytest.mark.parametrize(("alerts", "said"), [([], "an empty list"), ([5], "not a list of objects")])
+def test_a_list_without_alerts_is_told_by_what_it_is(serving: Serving, alerts: list[object], said: str) -> None:
+    answer = serving.post("/v1/alertmanager", {"alerts": alerts})
+    assert answer.json()["detail"] == f"the body is no notification: alerts is {said}, expected one alert or more"
+
+
 def test_a_notification_may_be_larger_than_other_bodies(serving: Serving, redis: Database) -> None:
     large = [alert(n, annotations={"summary": "x" * 1_000}) for n in range(5_000)]
     (event,) = sent(serving, redis, notification(*large))

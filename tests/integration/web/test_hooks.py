@@ -36,6 +36,7 @@ hooks:
     priority: "{% if body.order.total | int > 100 %}high{% else %}normal{% endif %}"
     labels: {customer: "{{ body.customer.name }}", none: "{{ body.nothing | default('') }}"}
   plain: {verify: token, secret_file: secret, category: plain, text: "{{ body.text }}"}
+  large: {verify: token, secret_file: secret, when: "{{ body.order.total > 100 }}", category: "{{ body.cat }}", text: x}
   gitlab: {verify: token, header: X-Gitlab-Token, secret_file: secret, category: plain, text: "{{ body.text }}"}
   lost: {verify: token, secret_file: nowhere, category: plain, text: "{{ body.text }}"}
 """
@@ -291,6 +292,30 @@ def test_what_no_event_can_be_made_of_is_told_with_its_place(hooks: httpx.Client
     assert "the hook's template of text fails" in fault["detail"]
     answer = post_signed(hooks, "shop", {**ORDER, "team": "a" * 200}, "X-Shop-Signature")
     assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/channel")
+
+
+@pytest.mark.parametrize("payload", [{}, {"order": {}}, {"order": None}, [], "text"])
+def test_a_when_that_asks_for_what_the_body_lacks_is_not_true(hooks: httpx.Client, payload: object) -> None:
+    answer = hooks.post("large", json=payload, headers={"Authorization": "Bearer the-secret"})
+    assert (answer.status_code, answer.json()) == (202, {"ids": [], "enqueued": 0, "duplicate": 0, "ignored": 1})
+
+
+def test_a_when_that_cannot_be_worked_out_is_a_fault(hooks: httpx.Client) -> None:
+    answer = hooks.post("large", json={"order": {"total": "a"}}, headers={"Authorization": "Bearer the-secret"})
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/when")
+    assert answer.json()["detail"].startswith("the hook's template of when fails: TypeError")
+
+
+def test_a_field_that_the_body_lacks_is_named(hooks: httpx.Client) -> None:
+    answer = hooks.post("large", json={"order": {"total": 200}}, headers={"Authorization": "Bearer the-secret"})
+    said = "the hook's template of category fails: the body has no field cat"
+    assert (answer.status_code, answer.json()["detail"]) == (422, said)
+
+
+def test_a_key_that_stands_twice_is_told_in_one_sentence(hooks: httpx.Client) -> None:
+    answer = hooks.post("plain", content=b'{"text":"a","text":"b"}', headers={"Authorization": "Bearer the-secret"})
+    said = "the key 'text' stands more than once in an object of the body, expected it once"
+    assert (answer.status_code, answer.json()["detail"]) == (400, said)
 
 
 @pytest.mark.parametrize(

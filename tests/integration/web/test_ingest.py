@@ -147,6 +147,21 @@ def test_a_body_that_is_no_json_is_400_and_says_where(serving: Serving, body: by
     assert words in answer.json()["detail"]
 
 
+@pytest.mark.parametrize("kind", ["application/json", "application/x-ndjson"])
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b'{"a":1,"a":2}', "the key 'a' stands more than once in an object of the body, expected it once"),
+        (b"1" * 5_000, "the body holds a number of more than 4300 digits"),
+        (b'{"a":NaN}', "the body is not JSON (NaN is no number), expected a JSON object"),
+    ],
+    ids=["a key twice", "a long number", "NaN"],
+)
+def test_a_fault_of_the_body_is_one_sentence(serving: Serving, kind: str, body: bytes, said: str) -> None:
+    answer = serving.post("/v1/events", body, Content_Type=kind)
+    assert (answer.status_code, answer.json()["detail"]) == (400, said)
+
+
 def test_a_bad_line_is_told_by_its_number_and_no_line_is_enqueued(serving: Serving, redis: Database) -> None:
     answer = serving.post("/v1/events", lines(600) + b"{}x", Content_Type="application/x-ndjson")
     assert (answer.status_code, answer.json()["errors"][0]["index"]) == (400, 600)

@@ -10,10 +10,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
+import click
 import httpx
 import pytest
 from starlette.routing import Route
 
+from dispatcher.cli.parked import parked
 from dispatcher.settings.limits_file import read_policy
 from tests.support.commands import run
 from tests.support.dead_letters import KEYS, buried, bury, numbered, on_lanes
@@ -100,6 +102,9 @@ def test_what_is_not_known_is_404(olga: httpx.Client, path: str) -> None:
         ("/v1/dead?limit=0", "/limit"),
         ("/v1/dead?since=soon", "/since"),
         ("/v1/parked?older_than=x", "/older_than"),
+        ("/v1/parked?reason=zz", "/reason"),
+        ("/v1/parked?reason=expired", "/reason"),
+        ("/v1/dead?reason=zz", "/reason"),
         ("/v1/status?sort=size", "/sort"),
         ("/v1/events?outcome=gone", "/outcome"),
         ("/v1/audit?whom=olga", "/whom"),
@@ -108,6 +113,15 @@ def test_what_is_not_known_is_404(olga: httpx.Client, path: str) -> None:
 def test_a_question_with_a_fault_is_told_with_its_place(olga: httpx.Client, path: str, pointer: str) -> None:
     answer = olga.get(path)
     assert (answer.status_code, [fault["pointer"] for fault in answer.json()["errors"]]) == (422, [pointer])
+
+
+def test_a_reason_for_which_nothing_can_wait_is_told_with_those_that_there_are(olga: httpx.Client) -> None:
+    (option,) = [each for each in parked.commands["list"].params if each.name == "reason"]
+    assert isinstance(option.type, click.Choice)
+    said = f"reason is 'zz', expected one of {', '.join(option.type.choices)}"
+    assert olga.get("/v1/parked?reason=zz").json()["detail"] == said
+    assert olga.post("/v1/parked/cancel", json={"reason": "zz"}).json()["detail"] == said
+    assert [olga.get(f"/v1/parked?reason={each}").status_code for each in option.type.choices] == [200] * 11
 
 
 def test_a_replay_is_counted_first_and_then_done(olga: httpx.Client, redis: Database) -> None:

@@ -7,6 +7,7 @@ from typing import Final
 
 import pytest
 
+from dispatcher.app.documents.events import letter_document
 from dispatcher.core.event import Event, new_event_id
 from dispatcher.core.limits import US, Limit
 from dispatcher.core.once import Once, Then
@@ -18,7 +19,7 @@ from tests.support.deferral import run
 from tests.support.servers import Database
 from tests.support.stage import BACKOFF_US, UNPACED, Stage, Worker, policy_of
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.usefixtures("in_utc")]
 
 HOUR_US: Final = 3_600 * US
 ONCE: Final = Once("dedup_key", HOUR_US)
@@ -119,7 +120,7 @@ def test_one_that_stands_in_line_keeps_its_key_until_it_is_posted(stage: Stage, 
     stage.send("d", "e", category="later", dedup_key="db1")
     run(ann)
     assert repeats(stage) == 1
-    assert sentence(stage, "e") == "A repeat of d, which waits to be posted."
+    assert sentence(stage, "e") == "A repeat of d, which waited to be posted then."
     stage.clock.now_us += 60 * US
     run(ann)
     assert ann.desk.posts == ["a", "b", "c", "d"]
@@ -174,15 +175,16 @@ def test_one_that_waited_for_its_channel_alone_is_no_repeat_of_itself(stage: Sta
     assert ann.desk.posts == ["a", "b"]
 
 
-def test_an_explanation_names_the_event_that_was_posted(stage: Stage, ann: Worker) -> None:
+def test_an_explanation_names_the_first_event_and_its_window(stage: Stage, ann: Worker) -> None:
     stage.send("a", dedup_key="db1")
     run(ann)
     stage.clock.now_us += 60 * US
     stage.send("b", dedup_key="db1")
     run(ann)
-    said = sentence(stage, "b")
-    assert said.startswith("A repeat of a, which was posted at ")
-    assert "; the next may be posted at " in said
+    assert sentence(stage, "b") == (
+        "A repeat of a, whose window was then from 10:53:20 until 11:53:20; "
+        "it ends earlier if a ends unposted or is resolved."
+    )
 
 
 def test_a_dead_letter_that_is_a_repeat_becomes_one_again(stage: Stage, ann: Worker) -> None:
@@ -197,6 +199,9 @@ def test_a_dead_letter_that_is_a_repeat_becomes_one_again(stage: Stage, ann: Wor
     letters.replay(letters.find(Filter()))
     run(ann)
     assert [letter["reason"] for letter in stage.letters()] == ["repeat"]
+    assert sentence(stage, id_) == (
+        "Dead letter at 10:53:20: a repeat of another event about the same thing; one is posted in any 1h."
+    )
 
 
 class TestEdit:
@@ -216,7 +221,7 @@ class TestEdit:
         assert (channel, ts) == (UNPACED, "1.000001")
         assert message.text.startswith("text of a\n_x2, last <!date^")
         assert stage.snapshot().counts.by_reason("digested") == {("errors", "repeat"): 1}
-        assert sentence(stage, "b").startswith("A repeat of a, which was posted at ")
+        assert sentence(stage, "b").startswith("A repeat of a, whose window was then from ")
 
     def test_edits_of_one_message_are_half_a_minute_apart(self, stage: Stage, ann: Worker) -> None:
         stage.send("a", dedup_key="db1")
@@ -310,7 +315,8 @@ class TestEdit:
         ann.go()
         ann.answer(started, Rejected("channel_not_found", ""))
         ann.run()
-        assert [letter.get("repeats") for letter in stage.letters()] == ["2"]
+        (letter,) = DeadLetters(stage.redis, stage.keys, stage.queue).find(Filter())
+        assert letter_document(letter)["repeats"] == letter.repeats == 2
         assert stage.snapshot().all_tallies == 0
 
     def test_a_recovery_closes_the_count_and_tells_it(self, stage: Stage, ann: Worker) -> None:

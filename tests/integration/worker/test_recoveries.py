@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC
 from typing import Any, Final
 
 import pytest
 
 from dispatcher.core.event import Event, Status, new_event_id
+from dispatcher.core.explain import clock_of, ended
 from dispatcher.core.limits import US, Limit
 from dispatcher.core.once import Once, Then
 from dispatcher.core.policy import CategoryRule, OnLimit, OnResolved, WhileWaiting
@@ -544,6 +546,9 @@ def test_a_dead_letter_that_is_replayed_after_the_recovery_becomes_one_again(sta
     letters.replay(letters.find(Filter()))
     ann.run()
     assert [letter["reason"] for letter in stage.letters()] == ["resolved"]
+    (letter,) = letters.find(Filter())
+    said = "what it is about was over before it was posted"
+    assert ended(letter.decision(), clock_of(stage.clock.now_us, UTC)) == f"Dead letter at 10:54:20: {said}."
 
 
 @pytest.mark.parametrize("resolved", [False, True])

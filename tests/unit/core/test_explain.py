@@ -10,7 +10,7 @@ import pytest
 
 from dispatcher.core import explain
 from dispatcher.core.explain import Decision, clock_of, ended, limit_words
-from dispatcher.core.limits import US, Denied, Limit
+from dispatcher.core.limits import US, Denied, Kind, Limit
 
 ZONE: Final = timezone(timedelta(hours=5, minutes=30))
 
@@ -31,6 +31,14 @@ DROPPED: Final = Decision(
     "category:errors",
     "10/30m",
     us("2026-11-20 12:21:40"),
+)
+REPEAT: Final = replace(
+    DROPPED,
+    reason="repeat",
+    scope="once:1",
+    limit="1/1h once",
+    fits_at_us=us("2026-11-20 13:00:00"),
+    detail="first",
 )
 DEAD: Final = Decision("disk-1", us("2026-11-20 12:03:11"), "dead", "rejected", "errors", detail="no such channel.")
 
@@ -118,6 +126,33 @@ DEAD: Final = Decision("disk-1", us("2026-11-20 12:03:11"), "dead", "rejected", 
             ),
             "Dropped at 12:03:11: category errors was muted until 14:00:00 by ops@db1: maintenance.",
         ),
+        (
+            replace(REPEAT, since_us=us("2026-11-20 12:00:00")),
+            (
+                "A repeat of first, whose window was then from 12:00:00 until 13:00:00; "
+                "it ends earlier if first ends unposted or is resolved."
+            ),
+        ),
+        (REPEAT, "A repeat of first, which waited to be posted then."),
+        (replace(REPEAT, detail=None), "A repeat of another event about the same thing."),
+        (
+            replace(REPEAT, outcome="dead", detail="a repeat of first; one is posted in any 1h"),
+            "Dead letter at 12:03:11: a repeat of first; one is posted in any 1h.",
+        ),
+        (
+            replace(REPEAT, outcome="dead", detail=""),
+            "Dead letter at 12:03:11: a repeat of another event about the same thing.",
+        ),
+        (
+            replace(
+                DEAD, reason="resolved", detail="what it is about was over before", since_us=us("2026-11-20 12:00:00")
+            ),
+            "Dead letter at 12:03:11: what it is about was over at 12:00:00 before it was posted.",
+        ),
+        (
+            replace(DEAD, outcome="dropped", reason="resolved", detail="r"),
+            "Dropped at 12:03:11: what it is about was over before it was posted, as r says.",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -130,6 +165,25 @@ def test_the_quick_sentence_of_a_dropped_event_is_that_of_its_decision(wait_s: i
     denied = Denied("label:errors:host=db1", Limit.parse("10/30m"), wait_s * US)
     one = Decision("x", NOW_US, "dropped", "limit:label", "errors", denied.scope, "10/30m", NOW_US + wait_s * US)
     assert explain.dropped(denied, NOW_US, AT) == ended(one, AT)
+
+
+def test_a_log_line_of_a_repeat_says_nothing_that_it_does_not_know_of_the_first_event() -> None:
+    denied = Denied("once:1", Limit(1, window_us=3_600 * US, kind=Kind.ONCE), 60 * US)
+    said = "a repeat of another event about the same thing."
+    assert explain.dropped(denied, NOW_US, AT, "digested") == f"Counted into a digest at 12:10:00: {said}"
+    facts = {"outcome": "dropped", "reason": "repeat", "scope": "once:1", "limit": "1/1h", "detail": "first"}
+    assert explain.sentence_of(facts, NOW_US, AT) == f"A{said[1:]}"
+
+
+@pytest.mark.parametrize(
+    ("deadline", "expires"),
+    [("12:21:40", True), ("12:21:41", False), ("12:10:00", True)],
+)
+def test_an_event_expires_in_line_if_its_deadline_comes_no_later_than_the_room(deadline: str, *, expires: bool) -> None:
+    room = explain.Room("category:errors", Limit.parse("10/30m"), 10, us("2026-11-20 12:21:40"))
+    said = explain.expires_in_line(room, 1, NOW_US, us(f"2026-11-20 {deadline}"), AT)
+    assert (said is not None) == expires
+    assert explain.expires_in_line(replace(room, at_us=None), 1, NOW_US, us(f"2026-11-20 {deadline}"), AT) is None
 
 
 def test_an_instant_of_another_day_has_its_date() -> None:
@@ -189,6 +243,31 @@ def test_a_limit_that_is_used_up_is_said_in_words(limit: str, said: str) -> None
         (
             explain.for_channel("#ops", 0, explain.paced(None, NOW_US, AT)),
             "Admitted, and waits for channel #ops: another post to it is in flight; it is the next.",
+        ),
+        (
+            explain.for_edit(0, explain.paced(None, NOW_US, AT, edits=True)),
+            "Admitted, and waits to edit the message: another edit is in flight; it is the next.",
+        ),
+        (
+            explain.for_edit(1, explain.paced(us("2026-11-20 12:10:05"), NOW_US, AT, edits=True)),
+            (
+                "Admitted, and waits to edit the message: the pace of edits lets the next go at 12:10:05; "
+                "it is behind 1 other."
+            ),
+        ),
+        (
+            explain.for_edit(0, explain.cooling(us("2026-11-20 12:12:00"), AT, edits=True)),
+            (
+                "Admitted, and waits to edit the message: after Slack's 429, or edits without a clear answer, "
+                "nobody edits until 12:12:00; it is the next."
+            ),
+        ),
+        (
+            explain.for_edit(0, explain.failing(2, us("2026-11-20 12:12:00"), AT, edits=True)),
+            (
+                "Admitted, and waits to edit the message: the last 2 edits had no clear answer, "
+                "so the next one tries at 12:12:00; it is the next."
+            ),
         ),
         (
             explain.on_timer("retry: http_502", 2, 8, AT(us("2026-11-20 12:10:05"))),

@@ -740,6 +740,7 @@ def test_a_webhook_is_shown_without_its_path() -> None:
         (12, "12"),
         ({"a": 1}, "a mapping"),
         ([1], "a list"),
+        ([], "an empty list"),
         (TOKEN, "*** (looks like a secret)"),
         ("a\x1b[31m", "'a\\x1b[31m'"),
         ("x" * 200, f"'{'x' * 76}..."),

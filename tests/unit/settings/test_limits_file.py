@@ -676,6 +676,11 @@ def test_a_file_without_values_gives_the_built_in_defaults(text: str) -> None:
             id="guarantee of what is not enforced",
         ),
         pytest.param(
+            "defaults: {once: {by: [], per: 4h}}",
+            "1:23: defaults.once.by: an empty list, expected 1 to 8 labels, each once",
+            id="once by no label",
+        ),
+        pytest.param(
             "defaults: {once: {by: [host, 'a b'], per: 4h}}",
             "1:30: defaults.once.by[1]: 'a b', expected the name of a label, 1 to 64 printable characters without "
             "blank, : and =",

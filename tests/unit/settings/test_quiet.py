@@ -95,7 +95,7 @@ LIST = 'expected a list of times of day such as ["22:00-07:00"]'
             "n.times[1]: '07:00-07:00', expected two times of day; a whole day is 00:00-24:00",
         ),
         (hours(times='"22:00-07:00"'), f"n.times: '22:00-07:00', {LIST}"),
-        (hours(times="[]"), f"n.times: a list, {LIST}"),
+        (hours(times="[]"), f"n.times: an empty list, {LIST}"),
         (hours(days="[monday]"), f"n.days[0]: 'monday', {DAY}; did you mean mon?"),
         (hours(days="[mon-fry]"), f"n.days[0]: 'mon-fry', {DAY}"),
         (hours(days="mon-fri"), "n.days: 'mon-fri', expected a list of days such as [mon-fri, sun]"),

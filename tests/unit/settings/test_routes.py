@@ -171,7 +171,7 @@ MATCHERS = "expected matchers such as severity=critical, or a list of them"
         (f"{{match: a=b c, {A}}}", "match: 'a=b c': 'c', expected NAME=VALUE or NAME!=VALUE, for example host=db1"),
         (f"{{match: [a=b, c==d], {A}}}", "match[1]: 'c==d', expected a single ="),
         (f"{{match: {{a: b}}, {A}}}", f"match: a mapping, {MATCHERS}"),
-        (f"{{match: [], {A}}}", f"match: a list, {MATCHERS}"),
+        (f"{{match: [], {A}}}", f"match: an empty list, {MATCHERS}"),
         (f"{{match: [3], {A}}}", f"match[0]: 3, {MATCHERS}"),
         ("{match: a=b}", "channel: the key is missing"),
         (f"{{{A}}}", "match: the key is missing"),

@@ -15,7 +15,7 @@ from dispatcher.core.limits import US, Lane
 from dispatcher.core.policy import Style, TemplateFailed
 from dispatcher.core.posts import Message
 from dispatcher.core.rendering import CUT_MARK, MAX_TEXT, message_for, unescape, without_controls
-from dispatcher.settings.templating import InvalidTemplate, compile_template
+from dispatcher.settings.templating import InvalidTemplate, PartMissing, compile_mapping, compile_template
 
 NAMES = "category, text, id, labels, priority, created_at, channel"
 FILTERS = (
@@ -247,6 +247,46 @@ def test_a_failure_says_why_on_one_line() -> None:
     with pytest.raises(TemplateFailed) as caught:
         compile_template("{{ labels['a\nb'] }}").render({"labels": {}})
     assert str(caught.value) == "there is no label a b"
+
+
+@pytest.mark.parametrize(
+    ("source", "body", "fault"),
+    [
+        ("{{ body.cat }}", {}, "the body has no field cat"),
+        ("{{ body.cat }}", [1], "the body has no field cat"),
+        ("{{ body.order.id }}", {}, "the body has no field order.id"),
+        ("{{ body['order'].id }}", {"order": None}, "the body has no field order.id"),
+        ("{{ body.order.id }}", {"order": "x"}, "the body has no field order.id"),
+        ("{{ body.name.index }}", {"name": "x"}, "the body has no field name.index"),
+        ("{{ body.lines[0].name }}", {"lines": []}, "the body has no field lines[0].name"),
+        ("{{ body[0] }}", [], "the body has no entry [0]"),
+        ("{% for line in body.lines %}{% endfor %}", {}, "the body has no field lines"),
+        ("{% for line in body.lines %}{{ line.name }}{% endfor %}", {"lines": [{}]}, "line has no field name"),
+        ("{{ body[body.key].x }}", {}, "the body has no field key"),
+        ("{{ body[body.key].x }}", {"key": "a"}, "there is no field a"),
+        ("{{ body.a[0:2] | join }}", {}, "the body has no field a"),
+        ("{{ headers['x-a'] == 'b' }}", {}, "the request has no header x-a"),
+    ],
+)
+def test_a_template_of_a_hook_names_the_field_that_is_missing(source: str, body: object, fault: str) -> None:
+    with pytest.raises(PartMissing) as caught:
+        compile_mapping(source).render({"body": body, "headers": {}})
+    assert str(caught.value) == fault
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("{{ body.order.id | default('-') }}", "-"),
+        ("{{ body['order']['id'] | default('-') }}", "-"),
+        ("{{ body.order.id is defined }}", "False"),
+        ("{% for each in body.lines %}{{ loop.index }}{{ each.name }}{% endfor %}", "1a2b"),
+        ("{{ body.index }} {{ body.lines[-1].name }}", "4 b"),
+    ],
+)
+def test_a_template_of_a_hook_may_ask_whether_a_field_is_there(source: str, text: str) -> None:
+    body = {"index": 4, "lines": [{"name": "a"}, {"name": "b"}]}
+    assert compile_mapping(source).render({"body": body, "headers": {}}) == text
 
 
 def test_jinja_is_loaded_only_where_a_file_has_a_template() -> None:
