@@ -204,7 +204,7 @@ class Producer:
         self.close()
 
     def _enqueue_many(self, events: Iterable[Source]) -> Iterator[tuple[Chunk, list[Enqueued]]]:
-        """Each chunk and what became of it; a chunk goes out when the one before it was answered, and is empty then.
+        """Each chunk and what became of it. A chunk goes out when the one before it was answered.
 
         While the server works on a chunk, the next is made. Only of a list or a tuple: whatever else gives the events
         may wait for long, or use this producer, and an answer that is not read yet would wait for it.
@@ -287,7 +287,7 @@ class Chunk:
 
     @property
     def has_refused(self) -> bool:
-        """Whether the last event that was added is none."""
+        """Whether the event that was added last is not valid."""
         return len(self.sources) > len(self.jobs)
 
     def following(self) -> Chunk:

@@ -117,7 +117,7 @@ def structlog_processor(
         if category is not None and not sender.is_own_thread():
             labels = {**given, "level": str(entry.get("level", method))}
             text = _cut(str(entry.get("event", "")))
-            sender.offer({"category": plain(category), "text": text, **fields, "labels": labels})
+            sender.offer({"category": str(plain(category)), "text": text, **fields, "labels": labels})
         return entry
 
     return process

@@ -118,9 +118,13 @@ def shorten_timeout(client: Client, timeout_s: float) -> None:
 
 
 class _Translation:
-    """A context that raises another error for one that ended it. A generator takes four times as long."""
+    """A context that may raise another error for one that ended it. A generator takes four times as long."""
 
-    __slots__ = ()
+    __slots__ = ("_translate",)
+
+    def __init__(self, translate: Callable[[BaseException], None]) -> None:
+        """``translate`` raises the other error where there is one."""
+        self._translate = translate
 
     def __enter__(self) -> None:
         """Nothing is to be done."""
@@ -129,27 +133,17 @@ class _Translation:
         self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None
     ) -> None:
         if failure is not None:
-            self.translate(failure)
-
-    def translate(self, failure: BaseException) -> None:
-        """Raise the other error where there is one; else the failure passes."""
-        raise NotImplementedError
-
-
-class _Outages(_Translation):
-    __slots__ = ("_error",)
-
-    def __init__(self, error: type[DispatcherError]) -> None:
-        self._error = error
-
-    def translate(self, failure: BaseException) -> None:
-        if isinstance(failure, _AWAY) or (isinstance(failure, ResponseError) and error_code(failure) in _AWAY_CODES):
-            raise self._error(_words(failure)) from failure
+            self._translate(failure)
 
 
 def translate_outages(error: type[DispatcherError] = GateUnavailable) -> _Translation:
     """Translates what means that the server is away, full or read-only into ``error``; everything else passes."""
-    return _Outages(error)
+
+    def translate(failure: BaseException) -> None:
+        if isinstance(failure, _AWAY) or (isinstance(failure, ResponseError) and error_code(failure) in _AWAY_CODES):
+            raise error(_words(failure)) from failure
+
+    return _Translation(translate)
 
 
 def ping(client: Client) -> None:
@@ -180,25 +174,19 @@ def plain_error(failure: Exception) -> str:
     return re.sub(_SCRIPT_PLACE, "", re.sub(_IN_SCRIPT, "", str(failure)))
 
 
-class _Refusals(_Translation):
-    __slots__ = ("_client",)
-
-    def __init__(self, client: Client | redis.asyncio.Redis | None) -> None:
-        self._client = client
-
-    def translate(self, failure: BaseException) -> None:
-        if isinstance(failure, RedisError) and not str(failure).startswith(_DEFECTS):
-            raise ConfigError(_refusal(failure, self._client)) from failure
-        if isinstance(failure, GateUnavailable) and (login := _refused_login(failure)) is not None:
-            raise ConfigError(_refusal(login, self._client)) from failure
-
-
 def translate_refusals(client: Client | redis.asyncio.Redis | None = None) -> _Translation:
     """Translates what a server that answers will not do for us into ``ConfigError``; a defect in a script passes.
 
     The message names the server of ``client``, and none of its secrets.
     """
-    return _Refusals(client)
+
+    def translate(failure: BaseException) -> None:
+        if isinstance(failure, RedisError) and not str(failure).startswith(_DEFECTS):
+            raise ConfigError(_refusal(failure, client)) from failure
+        if isinstance(failure, GateUnavailable) and (login := _refused_login(failure)) is not None:
+            raise ConfigError(_refusal(login, client)) from failure
+
+    return _Translation(translate)
 
 
 def _refused_login(error: BaseException | None) -> AuthenticationError | None:
