@@ -8,6 +8,7 @@ import click
 
 from dispatcher.cli.context import namespace_named
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
+from dispatcher.cli.options import EVENT_ID
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.rendering import one_line
 
@@ -18,7 +19,7 @@ _LONGEST_TEXT: Final = 200
 
 
 @click.command()
-@click.argument("id_", metavar="ID")
+@click.argument("id_", type=EVENT_ID, metavar="ID")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_obj
 def explain(terminal: Terminal, id_: str, *, as_json: bool) -> int:
@@ -31,7 +32,7 @@ def explain(terminal: Terminal, id_: str, *, as_json: bool) -> int:
     from dispatcher.app.readers import open_explanations
     from dispatcher.core.explain import State
 
-    asked = id_.removesuffix(CUT)
+    asked = id_.removesuffix(CUT) or id_
     with namespace_named(terminal, quiet=as_json) as (settings, server):
         explanation = open_explanations(settings, server).explain_beginning(asked)
     if as_json:

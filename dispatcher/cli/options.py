@@ -67,6 +67,12 @@ def _channel(text: str) -> str:
     return text
 
 
+def _event_id(text: str) -> str:
+    if not text:
+        raise ValueError(f"{text!r}, expected an id")
+    return text
+
+
 def _words(text: str) -> tuple[str, ...]:
     found = tuple(text.casefold().split())
     if not found:
@@ -76,6 +82,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 CATEGORY_NAME: Final = Parsed("CATEGORY", _category)
 CHANNEL: Final = Parsed("CHANNEL", _channel)
+EVENT_ID: Final = Parsed("ID", _event_id)
 WHEN: Final = Parsed("TIME", read_when)
 SPAN_US: Final = Parsed("SPAN", lambda text: round(seconds_of(text) * US))
 LENGTH_US: Final = Parsed("SPAN", length_us)

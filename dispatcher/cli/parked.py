@@ -13,7 +13,7 @@ import click
 from dispatcher.cli.context import audited, limits_named, server_to_look_at, settings_in_force, warn_if_unfamiliar
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, INTERRUPTED, UNREACHABLE, USAGE, Ended
 from dispatcher.cli.interruption import Interruption
-from dispatcher.cli.options import AT_LEAST_ONE, SPAN_US, WORDS, operator
+from dispatcher.cli.options import AT_LEAST_ONE, EVENT_ID, SPAN_US, WORDS, operator
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.states import WAITING
 from dispatcher.errors import GateUnavailable
@@ -122,7 +122,7 @@ def list_(terminal: Terminal, /, *, limit: int, as_json: bool, **filters: Any) -
 
 
 @parked.command()
-@click.argument("id_", metavar="ID")
+@click.argument("id_", type=EVENT_ID, metavar="ID")
 @_as_json
 @click.pass_obj
 def show(terminal: Terminal, id_: str, *, as_json: bool) -> int:
@@ -148,7 +148,7 @@ def show(terminal: Terminal, id_: str, *, as_json: bool) -> int:
 
 
 @parked.command(short_help="End parked events without a post.")
-@click.argument("ids", nargs=-1)
+@click.argument("ids", type=EVENT_ID, nargs=-1)
 @_category
 @_reason
 @_channel

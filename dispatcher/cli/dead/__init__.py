@@ -14,7 +14,7 @@ import click
 from dispatcher.cli.context import audited, namespace_named, warn_if_unfamiliar
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, INTERRUPTED, UNREACHABLE, USAGE, Ended
 from dispatcher.cli.interruption import Interruption
-from dispatcher.cli.options import AT_LEAST_ONE, CHANNEL, SPAN_S, WHEN, WORDS
+from dispatcher.cli.options import AT_LEAST_ONE, CHANNEL, EVENT_ID, SPAN_S, WHEN, WORDS
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.states import DEADLY
 from dispatcher.errors import GateUnavailable
@@ -50,7 +50,7 @@ _FILTERS: Final = (
     click.option("--text", "words", type=WORDS, help="Only those with all these words in their text, in any case."),
 )
 _SELECTION: Final = (
-    click.argument("ids", nargs=-1),
+    click.argument("ids", type=EVENT_ID, nargs=-1),
     *_FILTERS,
     click.option("--all", "everything", is_flag=True, help="All; without ids, filters or this nothing is done."),
     click.option("--limit", type=AT_LEAST_ONE, metavar="N", help="At most N, the oldest."),
@@ -133,7 +133,7 @@ def list_(terminal: Terminal, /, *, limit: int, as_json: bool, **filters: Any) -
 
 
 @dead.command()
-@click.argument("id_", metavar="ID")
+@click.argument("id_", type=EVENT_ID, metavar="ID")
 @_AS_JSON
 @click.pass_obj
 def show(terminal: Terminal, id_: str, *, as_json: bool) -> int:

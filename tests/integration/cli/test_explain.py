@@ -108,10 +108,18 @@ def test_an_id_that_nothing_is_known_of_exits_with_1(inside: InProcess, *, as_js
 
 
 def test_no_id_sends_an_escape_sequence_to_the_terminal(inside: InProcess) -> None:
-    for id_ in ("\x1b[31mred", "\ud800", "a" * 5_000, ""):
+    for id_ in ("\x1b[31mred", "\ud800", "a" * 5_000):
         said = inside("explain", id_)
         assert said.code == 1
         assert "\x1b" not in said.out
+
+
+@pytest.mark.parametrize(
+    "command", ["explain", "dead show", "dead replay", "dead purge --yes", "parked show", "parked cancel --yes"]
+)
+def test_an_empty_id_is_refused(inside: InProcess, command: str) -> None:
+    said = inside(*command.split(), "")
+    assert (said.code, "'', expected an id" in said.err) == (2, True)
 
 
 def test_the_command_needs_an_id_and_a_server() -> None:
