@@ -47,7 +47,7 @@ class Door:
         except DispatcherError:
             raise
         except Exception as error:  # noqa: BLE001 - a defect of ours; what was answered with 202 is on the queue
-            job.log.failed(error)
+            job.log.failed(error, "serve.failed")
             return DEFECT
         return DONE
 

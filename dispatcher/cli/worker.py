@@ -143,7 +143,7 @@ class Job:
         except DispatcherError:
             raise
         except Exception as error:  # noqa: BLE001 - a defect of ours; nothing is lost: what is in hand stays leased
-            self.log.failed(error)
+            self.log.failed(error, "worker.failed")
             return DEFECT
         return DONE
 

@@ -362,9 +362,9 @@ class EventLog:
         """One line of the worker's own life."""
         self._write(self._log.warning if event in _WARNINGS else self._log.info, event, facts)
 
-    def failed(self, error: Exception) -> None:
-        """A defect of ours, with its traceback."""
-        self._log.error("worker.failed", exc_info=error)
+    def failed(self, error: Exception, event: Literal["worker.failed", "serve.failed"]) -> None:
+        """``worker.failed`` or ``serve.failed``: a defect of ours, with its traceback."""
+        self._log.error(event, exc_info=error)
 
     def _add_own(self, entry: dict[str, object], event: Event) -> None:
         """Add what the event itself says: its trace, and its text where that is asked for."""

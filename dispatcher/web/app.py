@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -42,7 +42,7 @@ class Readiness(Protocol):
 class Log(Protocol):
     """Where a defect is told."""
 
-    def failed(self, error: Exception) -> None:
+    def failed(self, error: Exception, event: Literal["serve.failed"]) -> None:
         """With its traceback."""
         ...
 
@@ -149,7 +149,7 @@ class App:
         return ProblemResponse(error.status_code, detail, dict(headers))
 
     async def _failed(self, _request: Request, error: Exception) -> Response:
-        self.log.failed(error)
+        self.log.failed(error, "serve.failed")
         detail = "a defect of the dispatcher; its log tells more"
         return ProblemResponse(HTTPStatus.INTERNAL_SERVER_ERROR, detail, {"Connection": "close"})  # as uvicorn does
 

@@ -209,7 +209,7 @@ def test_secrets_are_removed_wherever_they_stand() -> None:
     facts = {"detail": "token xoxb-secret", "nested": {"url": ["redis://:s%2Fe%2Bcret@host", ("s/e+cret",)]}}
     stream = io.StringIO()
     build_event_log(style="json", stream=stream, secrets=secrets).say("redis.lost", **facts)
-    build_event_log(style="console", stream=stream, secrets=secrets).failed(ValueError("xoxb-secret"))
+    build_event_log(style="console", stream=stream, secrets=secrets).failed(ValueError("xoxb-secret"), "worker.failed")
     assert "***" in stream.getvalue()
     assert not any(secret in stream.getvalue() for secret in secrets)
 
@@ -245,8 +245,12 @@ def test_control_characters_do_nothing_to_a_terminal() -> None:
     assert "a\ufffd[31m\ufffdb\ufffdc" in stream.getvalue()
 
 
-def test_the_trace_of_a_defect_keeps_its_lines_and_nothing_that_reorders_them() -> None:
-    (line,) = lines(lambda log: log.failed(ValueError("open \u202egpj.exe\x1b[2J\nor not")))
+@pytest.mark.parametrize("event", ["worker.failed", "serve.failed"])
+def test_the_trace_of_a_defect_keeps_its_lines_and_nothing_that_reorders_them(
+    event: Literal["worker.failed", "serve.failed"],
+) -> None:
+    (line,) = lines(lambda log: log.failed(ValueError("open \u202egpj.exe\x1b[2J\nor not"), event))
+    assert line["event"] == event
     assert line["exception"] == "ValueError: open \ufffdgpj.exe\ufffd[2J\nor not"
 
 
