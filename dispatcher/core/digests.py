@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple, assert_never
 
 from dispatcher.core import transitions
+from dispatcher.core.explain import scope_words
 from dispatcher.core.limits import US, Demand, Denied, Reason
 from dispatcher.core.policy import EDITS, EDITS_PACE, Backoff, Policy, limit_reason
 from dispatcher.core.ports import Asking, Sink
@@ -340,8 +341,7 @@ def _amount(tally: Tally) -> str:
     """The limit, and whose it is where that is not the category's."""
     if tally.scope == f"category:{tally.category}":
         return escape(tally.limit)
-    kind, _, rest = tally.scope.partition(":")
-    of = "all events together" if kind != "label" else rest.removeprefix(f"{tally.category}:")
+    of = scope_words(tally.scope).removesuffix(f" of category {tally.category}")
     return f"{escape(tally.limit)} for {escape(without_controls(of))}"
 
 

@@ -375,7 +375,17 @@ def test_with_a_guarantee_the_last_slot_of_it_is_the_digests(redis: Database) ->
     assert stage.snapshot().by_category("sent") == {"other": 3, "errors": 2}
     assert len(digest_posts(ann)) == 1
     assert len(stage.slots("global")) == 6
-    assert "(limit 3/30m for all events together)" in texts(ann)[0]
+    assert "(limit 3/30m for the guarantee of errors)" in texts(ann)[0]
+
+
+def test_a_digest_names_what_the_guarantees_leave_if_that_is_used_up(redis: Database) -> None:
+    policy = telling_policy("", "6/30m")
+    vital = replace(policy.rule("vital"), guarantee=2)
+    stage = Stage(redis, replace(policy, categories={**policy.categories, "vital": vital}))
+    ann = stage.worker()
+    storm(stage, 20)
+    wait_until(stage, WINDOW_S, ann)
+    assert "(limit 4/30m for what the guarantees leave for all)" in texts(ann)[0]
 
 
 def test_a_guarantee_of_one_is_the_digests_alone(redis: Database) -> None:
