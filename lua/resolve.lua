@@ -11,7 +11,7 @@
 --             "counts": true: repeats are counted in the message that they repeat,
 --             "once": [name of a scope that its subject takes, ...], "why": JSON text for the record of what is cancelled}, ...]}
 -- Returns   JSON {"events": ["lost" | "unposted" | "told" | "post" | ["wait", us] | ["edit", {field: value}], ...],
---             "cancelled": [[id, category], ...]}
+--             "cancelled": [[id that the producer gave, category, first sight: string], ...]}
 --           unposted: nothing about it is in Slack, or nothing that is known. told: ENOUGH older recoveries wait, and no failure
 --           is newer than these. post: its message cannot be edited. wait: an event of its subject is in flight, or its message
 --           may not be edited yet; this one was parked until then. edit: fields of the message, as in include/subjects.lua.
@@ -40,8 +40,15 @@ at.owner = call.owner
 at.remember_us, at.most_decisions = call.remember_us, call.most_decisions
 local cancelled = {}
 
+-- The id that the producer gave. Where RQ allows no such id, the job has a digest of it (`job_id_for` in dispatcher/core/event.py).
+local function name_of(id, payload)
+  local job = string.find(id, '^id%-') and json_of(payload) or {}
+  local event = type(job[3]) == 'table' and job[3][1]
+  return type(event) == 'table' and type(event.id) == 'string' and event.id or id
+end
+
 -- Ends an event that waits. A post that may have arrived keeps its slot.
-local function cancel(event, id, header, is_remembered, shown)
+local function cancel(event, id, header, payload, is_remembered, shown)
   plan.zrem(at.parked, id)
   leases.leave_place(at, id, header)
   if header.held or (header.posts or 0) == 0 then
@@ -54,7 +61,7 @@ local function cancel(event, id, header, is_remembered, shown)
     accounting.remember(at, { id })
   end
   accounting.record_limited(id, digits(at.now) .. ' ' .. event.why, shown)
-  cancelled[#cancelled + 1] = cjson.encode({ id, header.category })
+  cancelled[#cancelled + 1] = cjson.encode({ name_of(id, payload), header.category, header.seen })
 end
 
 -- Looks at the events of the subject that are from before the recovery: cancels those that wait. Returns the members that those
@@ -65,14 +72,14 @@ local function look_at_live(event, key, instant, seq)
     local its_seq = number_of(string.match(field, '^e(%d+)$'))
     local its_instant, remember, id, shown = string.match(value, '^(%d+) ([01]) (%S+) ?(.*)$')
     if its_seq and its_instant then
-      local header, _, malformed = record.read(at, id)
+      local header, payload, malformed = record.read(at, id)
       if malformed or header.seq ~= its_seq then
         plan.hdel(key, field)
       elseif not subjects.is_before(its_instant .. ' ' .. digits(its_seq), instant, seq) then
         is_newer = true
       elseif header.state == 'waiting' and not header.unconfirmed and (header.unknown or 0) == 0 and event.cancels then
         plan.hdel(key, field)
-        cancel(event, id, header, remember == '1', shown)
+        cancel(event, id, header, payload, remember == '1', shown)
       else
         in_flight[#in_flight + 1] = slots.of_event(record.slot(header), id)
       end

@@ -268,10 +268,14 @@ class Digested:
 
 
 class Recovered(NamedTuple):
-    """An event about a failure that was over before it was posted, and ended with that."""
+    """An event about a failure that was over before it was posted, and ended with that.
 
-    id: str
+    ``name`` is the id the producer knows, ``seen_us`` its first sight.
+    """
+
+    name: str
     category: str
+    seen_us: int
 
 
 @dataclass(frozen=True, slots=True)

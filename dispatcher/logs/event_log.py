@@ -316,7 +316,10 @@ class EventLog:
         """``event.settled`` for events whose failure was over before they were posted."""
         facts: dict[str, object] = {"outcome": "dropped", "reason": Reason.RESOLVED.value}
         facts["sentence"] = sentence_of(facts, *self._now())
-        self._write_all("event.settled", [{"event_id": each.id, "category": each.category, **facts} for each in events])
+        self._write_all(
+            "event.settled",
+            [{"event_id": name, "category": category, **facts, **_seen(seen_us)} for name, category, seen_us in events],
+        )
 
     def waiting(self, events: Sequence[Waiting]) -> None:
         """``event.parked`` for what waits in a line: for its channel, or for room in a limit."""

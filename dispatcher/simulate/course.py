@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from dispatcher.core.event import job_id_for
 from dispatcher.core.limits import Denied, Reason
 from dispatcher.core.policy import OnLimit, Policy, limit_reason
 from dispatcher.core.states import (
@@ -91,7 +90,6 @@ class Course:
         self._clock = clock
         self._ended = ended
         self._live: dict[str, _Live] = {}
-        self._names: dict[str, str] = {}
         self._held: Counter[str] = Counter()
         self._lined: Counter[str] = Counter()
         self._bar = 0
@@ -118,10 +116,8 @@ class Course:
         """Whether events of a category that defers wait for room."""
         return self._lined[category] > 0
 
-    def offer(self, id_: str, arrival: Arrival, at_us: int, job_id: str) -> None:
-        """An event came at this instant; ``id_`` is its name, and its job has another one if it must."""
-        if job_id != id_:
-            self._names[job_id] = id_
+    def offer(self, id_: str, arrival: Arrival, at_us: int) -> None:
+        """An event came at this instant; ``id_`` is its name."""
         category = self._come(arrival.category, at_us)
         self._live[id_] = _Live(at_us, arrival.line, category)
 
@@ -191,8 +187,8 @@ class Course:
     def recovered(self, events: Sequence[Recovered]) -> None:
         """See ``ports.Observer``."""
         self.has_released |= bool(events)
-        for id_, _ in events:
-            self._let_go(self._names.get(id_, id_), "dropped", Reason.RESOLVED)
+        for each in events:
+            self._let_go(each.name, "dropped", Reason.RESOLVED)
 
     def turned(self, pauses: Sequence[Turned]) -> None:
         """See ``ports.Observer``."""
@@ -272,8 +268,6 @@ class Course:
     def _end(self, name: str, outcome: str, reason: str) -> None:
         live = self._live.pop(name)
         self._stand(live, "")
-        if self._names:
-            self._names.pop(job_id_for(name), None)
         if live.reason:
             self._held[live.category] -= 1
         counts = self.categories[live.category]

@@ -197,9 +197,9 @@ class _Run:
             return
         pending, self._pending, self._deferred = self._pending, [], None
         results = self._fleet.enqueue([self._jobs.aged(each, self._clock.now_us) for each in pending])
-        for (id_, job, arrival, at_us), result in zip(pending, results, strict=True):
+        for (id_, _, arrival, at_us), result in zip(pending, results, strict=True):
             if result is Enqueued.DONE:
-                self._course.offer(id_, arrival, at_us, self._jobs.id_of(job))
+                self._course.offer(id_, arrival, at_us)
             else:
                 self._course.repeat(arrival, at_us)
         self._work()

@@ -196,7 +196,7 @@ class Outbox:
             "events": [recovery_row(each) for each in recoveries],
         }
         answer = decode_answer(self._resolve(self._names_of("resolve"), call))
-        recovered = [Recovered(id_, category) for id_, category in answer["cancelled"]]
+        recovered = [Recovered(name, category, int(seen)) for name, category, seen in answer["cancelled"]]
         return [found(row) for row in answer["events"]], recovered
 
     def line_up(self, deferrals: Sequence[Deferral]) -> list[Waiting | Turn | Repeat | Over]:

@@ -52,8 +52,7 @@ class Told:
     losses: list[Leased | Undecodable] = field(default_factory=list)
     pauses: list[Turned] = field(default_factory=list)
     trims: int = 0
-    ends: list[tuple[str, str]] = field(default_factory=list)
-    """Ids of events that ended with a recovery, and why."""
+    ends: list[Recovered] = field(default_factory=list)
 
     def settled(self, settlements: Sequence[Settlement]) -> None:
         self.settlements += settlements
@@ -67,7 +66,7 @@ class Told:
         self.digests += events
 
     def recovered(self, events: Sequence[Recovered]) -> None:
-        self.ends += [(each.id, "resolved") for each in events]
+        self.ends += events
 
     def waiting(self, events: Sequence[Waiting]) -> None:
         self.waits += events

@@ -15,9 +15,11 @@ from dispatcher.core.limits import US, Limit
 from dispatcher.core.once import Once, Then
 from dispatcher.core.policy import CategoryRule, OnLimit, OnResolved, WhileWaiting
 from dispatcher.core.posts import Receipt, Rejected, Retryable
+from dispatcher.core.states import Recovered
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.explanations import Explanations
 from dispatcher.store.parked_events import ParkedEvents, ParkedFilter
+from tests.support.doubles import START_US
 from tests.support.quiet_stage import QuietStage
 from tests.support.servers import Database
 from tests.support.stage import UNPACED, Stage, Worker, policy_of
@@ -140,7 +142,18 @@ def test_what_waits_for_room_is_never_posted(stage: Stage, ann: Worker) -> None:
     ann.run()
     assert ann.desk.posts == ["x", "y"]
     assert ends(stage) == {"f": "dropped resolved", "r": "dropped unposted"}
-    assert ann.told.ends == [("f", "resolved")]
+    assert ann.told.ends == [Recovered("f", "later", START_US)]
+
+
+@pytest.mark.parametrize("name", ["disk db1", "id-db1"])
+def test_what_a_recovery_ends_has_the_name_that_its_producer_gave_it(stage: Stage, ann: Worker, name: str) -> None:
+    stage.send("x", "y", category="later")
+    fire(stage, name, category="later")
+    ann.run()
+    stage.clock.now_us += US
+    resolve(stage, "r", category="later")
+    ann.run()
+    assert ann.told.ends == [Recovered(name, "later", START_US)]
 
 
 def test_what_waits_for_its_channel_is_never_posted_and_gives_its_slots_back(stage: Stage, ann: Worker) -> None:

@@ -22,6 +22,7 @@ from dispatcher.core.states import (
     Parked,
     Place,
     Prefiltered,
+    Recovered,
     Sent,
     Settlement,
     Step,
@@ -397,3 +398,9 @@ def test_a_digested_event_ends_with_its_limit_and_a_sentence() -> None:
     assert (line["event"], line["event_id"], line["outcome"]) == ("event.settled", "disk-1", "digested")
     assert (line["reason"], line["scope"], line["limit"]) == ("limit:category", "category:errors", "10/30m")
     assert line["sentence"].startswith("Counted into a digest at ")
+
+
+def test_an_event_whose_failure_was_over_ends_with_its_first_sight() -> None:
+    (line,) = lines(lambda log: log.recovered([Recovered("disk db1", "errors", 7)]))
+    assert (line["event"], line["event_id"], line["outcome"]) == ("event.settled", "disk db1", "dropped")
+    assert (line["reason"], line["category"], line["seen"]) == ("resolved", "errors", 0.000007)

@@ -18,7 +18,7 @@ POLICY = Policy((), CategoryRule((Limit.parse("1/1h"),), "#a", OnLimit.DROP, 1),
 def test_a_case_holds_within_its_bounds() -> None:
     course = Course(POLICY, Clock(), Bars(0, 1))
     for n in range(3):
-        course.offer(str(n), Arrival(0, n, "errors"), 0, str(n))
+        course.offer(str(n), Arrival(0, n, "errors"), 0)
     course.finish()
     text = (
         "- {category: errors, outcome: offered, min: 3, max: 3}\n"

@@ -28,7 +28,7 @@ def simulated(categories: int = 2, shift_us: int = 0) -> Simulated:
     course = Course(POLICY, clock, Bars(START_US, START_US + 3_599 * US))
     for n in range(6 * categories):
         at_us = START_US + n // categories * 600 * US
-        course.offer(str(n), Arrival(at_us, n, f"category-{n % categories:02}"), at_us, str(n))
+        course.offer(str(n), Arrival(at_us, n, f"category-{n % categories:02}"), at_us)
     course.finish()
     return Simulated(POLICY, course, SimulatedSlack(clock), shift_us)
 
