@@ -14,7 +14,7 @@ from dispatcher.core.limits import ONCE_PREFIX, US, Reason, all_scopes, is_once
 from dispatcher.core.once import BY_KEY, digest_of
 from dispatcher.core.policy import EDITS, EDITS_PACE, Backoff, OnResolved, Policy, WhileWaiting
 from dispatcher.core.posts import Ambiguous, Message, PostResult, Receipt, Rejected, Retryable
-from dispatcher.core.rendering import MAX_TEXT, cut
+from dispatcher.core.rendering import CUT_MARK, MAX_TEXT, cut
 from dispatcher.core.states import (
     Candidate,
     Digested,
@@ -31,6 +31,7 @@ from dispatcher.core.states import (
 from dispatcher.core.tally import Counting, Telling, repeats_of
 from dispatcher.core.units import format_duration
 
+_OVER: Final = ":white_check_mark: "
 _UNITS_US: Final = (("h", 3_600 * US), ("min", 60 * US), ("s", US))
 
 
@@ -122,10 +123,12 @@ def unposted(candidate: Candidate, detail: str = "") -> Settlement:
 def text_of(posted: Posted, event: Event, seen_us: int) -> str:
     """The message about the failure, struck through, with how long it lasted."""
     until_us = seen_us if event.created_at is None else min(seen_us, round(event.created_at * US))
-    lines = (f"~{line.strip()}~" if line.strip() else "" for line in posted.text.splitlines())
     counted = f"x{posted.times}, " if posted.times > 1 else ""
     ending = f"\n{counted}after {_span(max(0, until_us - posted.since_us))}"
-    return cut(":white_check_mark: " + "\n".join(lines), MAX_TEXT - len(ending)) + ending
+    marks = len("~~") * len(posted.text.splitlines())
+    text = cut(posted.text, max(len(CUT_MARK), MAX_TEXT - len(_OVER) - marks - len(ending)))
+    lines = (f"~{line.strip()}~" if line.strip() else "" for line in text.splitlines())
+    return _OVER + "\n".join(lines) + ending
 
 
 def message_of(started: Started) -> Message:

@@ -15,6 +15,7 @@ from dispatcher.core.limits import US, Limit
 from dispatcher.core.once import Once, Then
 from dispatcher.core.policy import CategoryRule, OnLimit, OnResolved, WhileWaiting
 from dispatcher.core.posts import Receipt, Rejected, Retryable
+from dispatcher.core.rendering import MAX_TEXT
 from dispatcher.core.states import Recovered
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.explanations import Explanations
@@ -93,6 +94,29 @@ def test_a_posted_message_is_edited(stage: Stage, ann: Worker) -> None:
     assert (channel, ts) == (UNPACED, "1.0")
     assert message.text == ":white_check_mark: ~text of f~\nafter 14 min"
     assert ends(stage) == {"f": "sent ok", "r": "digested resolved"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(4_000 * "x", id="one line"),
+        pytest.param(1_000 * "two\n", id="lines"),
+        pytest.param(1_950 * "1\n", id="lines of one character"),
+        pytest.param(1_000 * "&amp;", id="entities"),
+        pytest.param(40 * f"{97 * 'x'}\n\n", id="empty lines"),
+    ],
+)
+def test_a_long_message_is_cut_and_then_struck_through(stage: Stage, ann: Worker, text: str) -> None:
+    stage.intake.enqueue([("f", Event("errors", text, id="f", dedup_key="db1", mrkdwn=True))])
+    ann.run()
+    resolve(stage, "r")
+    ann.run()
+    ((_, _, message),) = ann.desk.edits
+    assert len(message.text) <= MAX_TEXT
+    (*struck, ending) = message.text.removeprefix(":white_check_mark: ").splitlines()
+    assert ending == "after 1ms"
+    assert [line for line in struck if line and not (line[0] == line[-1] == "~" and len(line) > 2)] == []
+    assert struck[-1].endswith("… [cut]~")
 
 
 def test_the_newest_message_is_edited(stage: Stage, ann: Worker) -> None:
