@@ -23,7 +23,7 @@ DIGEST_CATEGORY: Final = ""
 
 
 def collects_us(counting: Counting) -> int:
-    """How long a tally collects before its digest message failed_scans for the first time."""
+    """How long a tally collects before its digest message is due for the first time."""
     return counting.delay_us if counting.telling is Telling.DIGEST else 0
 
 
@@ -33,14 +33,15 @@ def sample_of(event: Event) -> str:
 
 
 def samples_of(events: Sequence[tuple[int, Event]]) -> list[tuple[int, str]]:
-    """The last distinct texts, each with the last place that has it: of a batch the last ones are refused."""
-    found: dict[str, tuple[int, str]] = {}
+    """The last distinct samples, each with the last place that has it: of a batch the last ones are refused."""
+    found: dict[str, int] = {}
     for place, event in reversed(events):
-        if event.text and event.text not in found:
-            found[event.text] = (place, sample_of(event))
+        sample = sample_of(event)
+        if sample and sample not in found:
+            found[sample] = place
             if len(found) == MOST_SAMPLES:
                 break
-    return list(found.values())[::-1]
+    return [(place, sample) for sample, place in reversed(found.items())]
 
 
 def unconfirmed_of(header: dict[str, Any]) -> Unconfirmed | None:

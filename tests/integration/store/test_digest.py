@@ -232,6 +232,23 @@ def test_samples_are_few_and_each_stands_there_once(stage: Stage, ann: Worker) -
     assert texts(ann)[0].splitlines()[1:] == ["• a", "• b", "• c", "• d", "• e"]
 
 
+def test_texts_with_one_beginning_are_one_sample(stage: Stage, ann: Worker) -> None:
+    storm(stage, 2, "posted")
+    storm(stage, 1, "another")
+    for n in range(6):
+        storm(stage, 1, 100 * "x" + str(n))
+    wait_until(stage, DELAY_S, ann)
+    assert texts(ann)[0].splitlines()[1:] == ["• another", f"• {99 * 'x'}…"]
+
+
+def test_a_text_that_begins_with_very_many_blanks_is_no_sample(stage: Stage, ann: Worker) -> None:
+    storm(stage, 2, "posted")
+    storm(stage, 2, f"{400 * ' '}disk full")
+    storm(stage, 1, "another")
+    wait_until(stage, DELAY_S, ann)
+    assert texts(ann)[0].splitlines()[1:] == ["• another"]
+
+
 def test_samples_are_of_what_was_suppressed_only(stage: Stage, ann: Worker) -> None:
     for n in range(4):
         storm(stage, 1, f"text {n}")
