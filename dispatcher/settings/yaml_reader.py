@@ -42,14 +42,16 @@ _NOT_PLAIN: Final = re.compile("[\x85\u2028\u2029\ufeff]")
 """Line breaks of older YAML versions, and byte order marks that are not at the beginning."""
 _CANNOT_START: Final = re.compile(r"found character '(\\t|.)' that cannot start any token")
 
+_LONGEST_NUMBER: Final = 300
+
 Scalar: TypeAlias = str | int | float | bool | None
 
 _READERS: Final[tuple[tuple[re.Pattern[str], Callable[[str], Scalar]], ...]] = (
     (re.compile(r"~|null|Null|NULL|"), lambda _: None),
     (re.compile(r"true|True|TRUE"), lambda _: True),
     (re.compile(r"false|False|FALSE"), lambda _: False),
-    (re.compile(r"[-+]?[0-9]{1,300}"), int),
-    (re.compile(r"0o[0-7]{1,300}|0x[0-9a-fA-F]{1,300}"), lambda text: int(text, 0)),
+    (re.compile(r"[-+]?[0-9]+"), int),
+    (re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+"), lambda text: int(text, 0)),
     (re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"), float),
     (re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"), lambda text: float(text.replace(".", ""))),
 )
@@ -290,8 +292,8 @@ def _syntax_text(error: MarkedYAMLError) -> str:
 
 
 def resolve(text: str) -> Scalar:
-    """The value of text that stands without quotes; numbers of more than 300 digits stay text."""
-    for pattern, read in _READERS:
+    """The value of text that stands without quotes; more than 300 characters are no number but text."""
+    for pattern, read in _READERS if len(text) <= _LONGEST_NUMBER else ():
         if pattern.fullmatch(text):
             return read(text)
     return text

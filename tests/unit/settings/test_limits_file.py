@@ -18,6 +18,7 @@ from dispatcher.settings.environment import Settings
 from dispatcher.settings.limits_file import load_policy, read_policy
 from dispatcher.settings.limits_text import MAX_BYTES, find_limits_file
 from dispatcher.settings.warnings import implies
+from dispatcher.settings.yaml_reader import read_yaml
 
 HOUR_US = 3_600 * US
 SAMPLE = data_file("config", "limits.yaml").read_text(encoding="utf-8")
@@ -841,6 +842,13 @@ unknown_categories: maybe: not
 def test_a_warning_has_its_place(text: str, warnings: list[str]) -> None:
     _, found = read_policy(text, "limits.yaml")
     assert [warning.removeprefix("limits.yaml:") for warning in found] == warnings
+
+
+@pytest.mark.parametrize("number", [300 * "9", f"0x{298 * 'f'}", f"0o{298 * '7'}", f"1.{298 * '0'}"])
+def test_a_number_of_more_than_300_characters_is_text(number: str) -> None:
+    longer = f"{number}0"
+    assert isinstance(read_yaml(f"a: {number}").data["a"], int | float)
+    assert read_yaml(f"a: {longer}").data == {"a": longer}
 
 
 @given(
