@@ -41,7 +41,7 @@ from dispatcher.core.states import (
     Undecodable,
     Waiting,
 )
-from dispatcher.core.tally import Suppressed, Tally
+from dispatcher.core.tally import Suppressed, Tally, Telling
 from dispatcher.jsonio import encode
 from dispatcher.logs.line_buffer import LineBuffer
 from dispatcher.logs.terminal_line import TerminalLine
@@ -52,9 +52,8 @@ LAST_LINES_S: Final = 0.5
 """How long a process that ends waits for the reader of its log."""
 _MOST_TOLD: Final = 1_000
 _WARNINGS: Final = {
-    "digest.failed",
+    *(f"{telling}.failed" for telling in Telling),
     "jobs.removed",
-    "notice.failed",
     "redis.lost",
     "silence.failed",
     "slack.paused",
@@ -459,20 +458,6 @@ def _quiet_rq() -> None:
     rq.propagate = False
     if not rq.handlers:
         rq.addHandler(logging.NullHandler())
-
-
-DIGEST_LINES: Final = frozenset(
-    {
-        "digest.posted",
-        "digest.edited",
-        "digest.parked",
-        "digest.failed",
-        "notice.posted",
-        "notice.parked",
-        "notice.failed",
-    }
-)
-"""The lines about digest messages."""
 
 
 def subject_facts(subject: Leased | Undecodable) -> dict[str, object]:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 import socket
+from itertools import product
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from dispatcher.cli import exits
+from dispatcher.core.digests import Act, plan_of
 from dispatcher.core.event import Event
+from dispatcher.core.states import Step
+from dispatcher.core.tally import Tally, Telling, counting_of
 from dispatcher.settings.environment import variables
 from dispatcher.settings.limits_schema import (
     CategorySection,
@@ -155,9 +159,10 @@ def test_exit_codes_are_those_of_the_program() -> None:
 def test_every_line_of_the_log_is_documented() -> None:
     name = re.compile(
         r'(?:say|tell|_write)\((?:[^"]*?, )?"([a-z_]+\.[a-z_]+)"|'
-        r'"((?:event|worker|serve|lease|digest|notice|silence)\.[a-z_]+)"'
+        r'"((?:event|worker|serve|lease|silence)\.[a-z_]+)"'
     )
     written = {found for source in SOURCES for groups in name.findall(source) for found in groups if found}
+    written |= lines_of_digest_messages()
     documented = {
         span
         for cell in first_cells(section(DOCS / "operations.md", "Logs"))
@@ -165,6 +170,18 @@ def test_every_line_of_the_log_is_documented() -> None:
         if "." in span
     }
     assert documented == written
+
+
+def lines_of_digest_messages() -> set[str]:
+    """What each kind of them posts or edits; it may have to wait before that, and it may fail."""
+    counting = counting_of(Telling.DIGEST, "errors", 1, own=None, share=None, window=None)
+    steps = {Act.POST: Step.POSTED, Act.EDIT: Step.EDITED}
+    found: set[str] = set()
+    for telling, shown in product(Telling, (None, 1)):
+        tally = Tally("", telling, "errors", "", "", "", 2, 0, 0, 0, shown=shown, ts="1.0")
+        step = steps.get(plan_of(tally, counting, can_edit=True).act)
+        found |= {f"{telling}.{each}" for each in (step, "parked", "failed")} if step else set()
+    return found
 
 
 def first_cells(text: str) -> list[str]:

@@ -32,7 +32,7 @@ from dispatcher.core.states import (
     Waiting,
 )
 from dispatcher.core.tally import Suppressed, Tally, Telling, counting_of
-from dispatcher.logs.event_log import DIGEST_LINES, EventLog, build_event_log, build_log
+from dispatcher.logs.event_log import EventLog, build_event_log, build_log
 
 LEASED = Leased("job-1", Event("errors", "x", id="disk-1"), 1, 5_250_000)
 TERMS = Terms("#ops", None, (), 1, configured=True)
@@ -380,7 +380,14 @@ SAID = {"category": "errors", "count": 37, "channel": "#ops"}
 )
 def test_each_step_of_a_digest_message_is_a_line_of_its_own(outcome: Outcome, expected: dict[str, Any]) -> None:
     assert told(Settlement(OWN, TERMS, outcome)) == [expected]
-    assert expected["event"] in DIGEST_LINES
+
+
+@pytest.mark.parametrize("telling", Telling)
+def test_a_digest_message_that_slack_refuses_is_a_warning(telling: Telling) -> None:
+    refused = Told(Step.FAILED, COUNTING, code="channel_not_found", detail="no such channel")
+    own = OWN._replace(tally=replace(TALLY, telling=telling))
+    (line,) = lines(lambda log: log.settled([Settlement(own, TERMS, refused)]), level="warning")
+    assert (line["event"], line["code"]) == (f"{telling}.failed", "channel_not_found")
 
 
 def test_that_a_digest_cannot_be_posted_is_told_once() -> None:
