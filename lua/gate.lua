@@ -12,7 +12,7 @@
 --                "peek": true | absent: decide, charge nothing,
 --                "fresh": true | absent: no id was ever asked for before, so none owns a slot yet,
 --                "drains": true | absent: charge on a full server (maxmemory) too; its callers free more than they take,
---                "ahead": [KEYS position, ...] | absent: scopes (sets) of which the instant is wanted from which on they have room
+--                "ahead": [KEYS position, ...] | absent: scopes (sets): the answer says from when on they have room
 --                for one more after all this,
 --                "cost": of a single request: how many slots it takes of each scope at once, all or none (include/slots.lua);
 --                absent: one,

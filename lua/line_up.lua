@@ -13,8 +13,8 @@
 --             "release": [KEYS position, ...] its slots in these go back | absent,
 --             "once": [KEYS position, window in us] of the scope of what it is about, which it holds while it stands in line | absent,
 --             "tally": {"id", "key": KEYS position, "delay_us", "why", "samples"} | absent: counts it, if it stands for the first
---             time}, ...]}
---             "about": as in include/subjects.lua | absent
+--             time,
+--             "about": as in include/subjects.lua | absent}, ...]}
 -- Returns   JSON {"events": ["go" | "full" | "lost" | ["over", us] | ["repeat", id, us | null, wait_us] | ["parked", scope, wait_us | null], ...]}
 --           go: nobody waits before it, ask the gate. full: as many of its category wait as may. repeat: the event of this id is
 --           about the same thing; it was admitted at that instant, or holds its slot in line. over: a recovery at that

@@ -16,7 +16,7 @@
 --           "most_decisions", "version": of the limits | absent; if another one is in
 --             force, what waits for a limit or a channel asks again now,
 --           "channels": as in pace.lua,
---           "events": [{"id", "category", "configured", "outcome": "sent" | "dropped" | "dead" | "parked" | "told" | "reported",
+--           "events": [{"id", "category", "configured", "outcome": "sent" | "dropped" | "digested" | "dead" | "parked" | "told" | "reported",
 --             "scopes": [...], "holds": [...], "guarantee", "priority" as in pace.lua,
 --             "slots": "keep" | "hold" | "release",
 --             "remember": true: a repeat of this id is a duplicate for remember_us,
@@ -33,7 +33,7 @@
 --             "about": as in include/subjects.lua | absent, "once": name of its scope of the kind 'once' | absent,
 --             "message": {"name", "line", "channel", "ts", "text"} that was posted (include/subjects.lua) | absent,
 --             "repeats": {"id", "key": position of its tally, "window_us", "message": {"channel", "ts", "text", "event", "subject", "name"} | absent: it was not posted
---               so that it can be edited} of an event of which repeats may be counted | absent,
+--               so that it can be edited} of an event whose repeats may be counted | absent,
 --             "recovers": true: it tells of a recovery; "is_told": the message about the failure says so, or this one does,
 --             "uneditable": true: that message cannot be edited,
 --             "thread": name of its thread | absent, "ts": of the message that was posted,
@@ -48,7 +48,7 @@
 --             "hushed": {"key": position, "subject"} of a recovery without a message: the tally of quiet hours that may have
 --               counted what is over now, and the name of that,
 --             "tally": {"id", "key": position, "delay_us", "samples"} | absent: counts an event that a limit ends, or quiet hours
---               until "until_us", of which "subject" is the name of what it is about; or
+--               until "until_us"; then "subject" is the name of what it is about; or
 --               {"key": position} of a digest message; its "told" says what it has done (include/digest.lua)}, ...],
 --           "threads": as in pace.lua, "counted": {field of metrics: by how much} | absent}
 -- Returns   JSON {"now", "settled": [1 | 0, ...], "trimmed": dead letters lost to their bounds, "turned": [{"began": kind,

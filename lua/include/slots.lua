@@ -56,7 +56,7 @@ local slots = module(function(slots)
   end
 
   -- The member that an event has in a scope. In that of what it is about it is "SEQ ID": a post that is made again keeps it,
-  -- and it names the event of which others are repeats.
+  -- and it names the event that others repeat.
   function slots.member(key, slot, id)
     return string.find(key, '^{[^}]*}:scope:once:') and slots.of_event(slot, id) or slot
   end
