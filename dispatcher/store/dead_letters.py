@@ -31,7 +31,7 @@ _LANES: Final = tuple(Lane)
 class DeadLetter:
     """One dead letter. ``payload`` is the job's data as the producer wrote it (up to 1 MiB), empty where none was left.
 
-    ``fits_at_us`` is the instant at which a limit would have let it pass, or the mute ends that suppressed it.
+    ``fits_at_us`` is the instant at which a limit would have let it pass, or the silence ends that suppressed it.
     ``posts`` were really started, ``copies`` of these had no clear answer and may stand in Slack. ``since_us`` is since
     when an expired one has waited. ``header`` is what was stored of it, where that cannot be read.
     """

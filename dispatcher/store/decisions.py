@@ -82,7 +82,7 @@ class Decisions:
             yield list(filter(wanted.matches, part))
 
     def suppressed(self) -> Iterator[Decision]:
-        """What limits and mutes have ended, the newest first, read in pages as it is asked for."""
+        """What limits, silences and quiet hours have ended, the newest first, read in pages as it is asked for."""
         return self._backwards(self._logs[0])
 
     def all(self) -> list[Decision]:
