@@ -80,7 +80,7 @@ def in_force(versions: Versions) -> InForce | None:
 
 
 def _checked(version: Version) -> InForce:
-    """A version, of which every value is looked at: a newer program may have published it."""
+    """A version, after a look at each of its values: a newer program may have published it."""
     from dispatcher.settings.limits_file import read_limits
 
     try:

@@ -64,7 +64,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The events that are meant, and ids of which none is parked."""
+    """The events that are meant, and the ids that are not parked."""
 
     events: list[ParkedEvent]
     missing: list[str]
@@ -198,7 +198,7 @@ def light(parked_event: ParkedEvent) -> ParkedEvent:
 
 
 def find_ids(terminal: Terminal, events: ParkedEvents, ids: tuple[str, ...]) -> tuple[list[ParkedEvent], list[str]]:
-    """Those of the ids that are parked, each once, and the others, of which it is said where they are."""
+    """Those of the ids that are parked, each once, and the others, after it is said where they are."""
     found: dict[str, ParkedEvent] = {}
     missing = []
     for id_ in ids:

@@ -181,7 +181,7 @@ def words_of(leased: Leased, channel: str, policy: Policy, *, can_edit: bool) ->
     return Words(message, (tally.channel or channel, tally.ts or "") if plan.act is Act.EDIT else None)
 
 
-def after_post(  # noqa: PLR0911, PLR0913 - one return for each thing a post can come to, of which much is known
+def after_post(  # noqa: PLR0911, PLR0913 - one return for each result of a post, and many facts about it
     started: Started, result: PostResult, policy: Policy, backoff: Backoff, *, can_edit: bool, has_fallback: bool
 ) -> Settlement | None:
     """What becomes of it after a post or an edit; None where that is what becomes of any event, which it waits for.
@@ -290,7 +290,7 @@ def _demands(tally: Tally, plan: Plan, policy: Policy) -> tuple[Demand, ...]:
 
 
 def text_of(tally: Tally, *, ends: bool) -> str:
-    """The message about a tally, in Slack's markup, of which the count is the one that it shows."""
+    """The message about a tally, in Slack's markup; it shows the tally's count."""
     match tally.telling:
         case Telling.DIGEST:
             return cut(_digest_text(tally, ends=ends))

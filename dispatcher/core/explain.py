@@ -450,13 +450,13 @@ def _words_of_letter(decision: Decision) -> str:
 _SAID_IN_FULL: Final = frozenset(
     {Reason.REPEAT, Reason.QUIET, Reason.SILENCED, MUTED, Reason.RESOLVED, Reason.UNPOSTED}
 )
-"""Reasons of which ``why`` says all."""
+"""For these reasons the sentence is what ``why`` says, and nothing else."""
 
 
 def _recovery(decision: Decision, at: Clock) -> str:
     """What an event has to do with a recovery."""
     if decision.reason == Reason.UNPOSTED:
-        return f"a recovery of which there is nothing to tell; {decision.detail or 'no message about it is in Slack'}"
+        return f"a recovery that has nothing to tell; {decision.detail or 'no message about it is in Slack'}"
     if decision.outcome == "digested":
         return f"the message of {decision.detail or 'an earlier event'} says that it is over"
     when = "" if decision.since_us is None else f" at {at(decision.since_us)}"

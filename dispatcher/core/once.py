@@ -75,7 +75,7 @@ class Once:
 
 
 def digest_of(*parts: str) -> str:
-    """64 bits of a digest of texts, of which each counts apart."""
+    """64 bits of a digest of texts. Where one text ends and the next begins makes a difference."""
     told = b"".join(b"%d:%b" % (len(part), part) for part in (each.encode("utf-8", "surrogatepass") for each in parts))
     return sha1(told, usedforsecurity=False).hexdigest()[:_DIGEST]
 

@@ -174,7 +174,7 @@ class Dispatcher:
         *,
         is_last: bool,
     ) -> list[Started]:
-        """As ``dispatch``, of events of which no two are the failure and the recovery of one thing."""
+        """As ``dispatch``; no two of the events are the failure and the recovery of one thing."""
         found = self._arrive(batch, now_us)
         try:
             found = self._recover(found)
@@ -509,7 +509,7 @@ def _parts_of(batch: Sequence[Leased | Undecodable]) -> list[Sequence[Leased | U
 
 
 def _opening(silence: Silence | None, silence_id: str, now_us: int) -> Opening:
-    """When more of those may ask that wait for the end of a silence, of which some have come to ask."""
+    """When more events may ask that wait for the end of this silence; some have come to ask now."""
     if silence is not None and silence.is_in_force(now_us):
         return Opening(silence.scope, silence.until_us, 0)
     return Opening(SILENCE_PREFIX + silence_id, now_us, ROOM)

@@ -188,7 +188,7 @@ SHARED_SCOPE: Final = "shared"
 """What the guarantees leave of the longest global window, for all."""
 
 EDITS: Final = "edits"
-"""In place of a channel: the edits of messages, of which Slack takes so many of one workspace."""
+"""Stands in place of a channel for all edits of messages: Slack limits them for the whole workspace."""
 
 EDITS_PACE: Final = Limit(40, window_us=60 * US)
 
@@ -455,7 +455,7 @@ class Policy:
         """The line in which the event waits for room: its category's, or one for the values of its limited labels."""
         scopes = tuple(_label_scopes(event.category, self.rule(event.category).per_label, event.labels))
         names = [scope.name for scope in scopes]
-        if len(names) > 1:  # parted by blanks, of which a value may have some
+        if len(names) > 1:  # parted by blanks, and a value may have blanks itself
             names = [name.replace("%", "%25").replace(" ", "%20") for name in names]
         line = " ".join(names) or f"category:{event.category}"
         if len(line) <= _MAX_LINE:
@@ -486,8 +486,8 @@ def _label_scopes(
 def again_after_us(event_id: str, nth: int) -> int:
     """How long an event waits to be posted again after its ``nth`` post whose arrival is not known.
 
-    Each may be a copy, so the waits grow fast: 1 s, 5 s, 25 s, up to an hour, of which the event's id chooses a part,
-    half of it at least. Eight posts take more than an hour: one of 503 ends no event.
+    Each may be a copy, so the waits grow fast: 1 s, 5 s, 25 s, up to an hour. The event's id chooses a part of each
+    wait, half of it at least. Eight posts take more than an hour: one of 503 ends no event.
     """
     whole_us: int = min(_AGAIN_FROM_US * _AGAIN_TIMES ** (nth - 1), _AGAIN_TO_US)
     chosen = int.from_bytes(blake2b(f"{event_id}#{nth}".encode(), digest_size=4).digest()) / 2**32

@@ -114,7 +114,7 @@ def as_message(candidate: Candidate, policy: Policy) -> Candidate | Settlement:
 
 
 def unposted(candidate: Candidate, detail: str = "") -> Settlement:
-    """The end of a recovery of which there is nothing to tell."""
+    """The end of a recovery that has nothing to tell."""
     leased, terms = candidate
     slots = Slots.RELEASE if leased.held or leased.may_own_slots else Slots.KEEP
     return Settlement(leased, terms, Dropped(None, Reason.UNPOSTED, detail or None), slots)
@@ -160,7 +160,7 @@ def after_edit(started: Started, result: PostResult, backoff: Backoff, grace_us:
 
 
 def _span(span_us: int) -> str:
-    """``14 min``, in the largest unit of which there is one."""
+    """``14 min``, in the largest unit that fits into the span."""
     for unit, unit_us in _UNITS_US:
         if span_us >= unit_us:
             return f"{span_us // unit_us} {unit}"

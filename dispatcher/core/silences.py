@@ -102,7 +102,7 @@ def named_categories(matchers: Matchers) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Silences:
-    """All silences as of one instant, of which some may still begin; ``version`` changes with each change of them."""
+    """All silences as of one instant, those that begin later included; ``version`` changes with each change of them."""
 
     each: tuple[Silence, ...] = ()
     version: str | None = None

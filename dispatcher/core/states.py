@@ -564,7 +564,7 @@ class Settlement(NamedTuple):
     succeeded, a pause ends. ``reached``: whether Slack answered, None where nothing was asked. ``failed_scans`` counts
     history scans that broke off, None where nothing is to be reconciled; ``resent`` posts made again.
     ``silenced`` says which silences match it, where one has suppressed it.
-    ``template_fault``: what was wrong with the category's template, of which nothing depends. ``text`` is what was
+    ``template_fault``: what was wrong with the category's template; nothing depends on it. ``text`` is what was
     posted, where that may be edited later; ``counts_repeats`` says that repeats are counted in it, and ``uneditable``
     that a message cannot be edited.
     """

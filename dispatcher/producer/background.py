@@ -172,7 +172,7 @@ class BackgroundSender:
                     batch, is_alone = self._first_of(batch), True
                 else:
                     batch = [event for event in batch if event is not invalid]
-                    with self._changed:  # a count of which no event can be made is told to nobody
+                    with self._changed:  # if no event can be made of the count, nobody is told
                         self._left_out = 0 if invalid in told else self._left_out + 1
                 left_out, told = 0, []  # it was not handed over, and now the count is another
             else:

@@ -245,7 +245,7 @@ class Producer:
 
 
 def unavailable(said: str, sources: Sequence[Source]) -> QueueUnavailable:
-    """The error that names the events of which nobody knows what became of them."""
+    """The error that names the events whose outcome nobody knows."""
     error = QueueUnavailable(said)
     error.rest = tuple(sources)
     return error

@@ -53,12 +53,12 @@ def changes(before: Content | None, after: Content) -> list[Change]:
 
 
 def _said(sentence: str | None) -> str | None:
-    """What is said, without of whom: that depends on which other rules there are."""
+    """What is said, without about whom: that depends on which other rules there are."""
     return sentence and sentence.partition(": ")[2]
 
 
 def _keys(before: Content, after: Content, told: Container[str]) -> Iterator[Change]:
-    """The keys that differ, but for those of which the rules that are ``told`` tell."""
+    """The keys that differ. Those are left out that the rules in ``told`` tell about."""
     was, will_be = (dict(_leaves(read_yaml(content.text).data)) for content in (before, after))
     for path in sorted(was.keys() | will_be.keys()):
         if was.get(path) != will_be.get(path) and (_has_no_words(path) or _rule_of(path) not in told):

@@ -18,7 +18,7 @@ from dispatcher.simulate.fleet import Clock
 from dispatcher.store.admission import Prefilter
 
 _REMEMBERED: Final = 4_096
-"""Categories of which the scopes are kept ready."""
+"""The scopes of so many categories are kept ready."""
 
 
 class _Refusal(NamedTuple):

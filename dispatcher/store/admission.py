@@ -94,7 +94,7 @@ REPEATING_S: Final = 60.0
 
 
 class Prefilter:
-    """The categories of one worker of which a limit refuses new events, for now.
+    """The categories of one worker whose new events a limit refuses, for now.
 
     It decides nothing: to name a category or not affects speed only. What it names must drop, with nobody
     told of it, and ask for the same as all others of its category. Not for several threads.

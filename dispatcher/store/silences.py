@@ -173,7 +173,7 @@ class Preview:
 def preview(matchers: Matchers, decisions: Decisions, goes_on: Callable[[], bool] = lambda: True) -> Preview:
     """Look at the newest decisions, as long as it ``goes_on``, with the function that silences events.
 
-    A decision is left out of which the category is not known: a duplicate, or what could not be read. Long labels are
+    Decisions without a known category are left out: those of duplicates, and of what could not be read. Long labels are
     not kept, so they are empty here. Raises ``GateUnavailable``.
     """
     of, since_us = 0, decisions.kept_since_us()

@@ -128,7 +128,7 @@ def _read_report(silence_id: str, payload: bytes) -> Ended:
 
 
 def _nothing(id_: str, telling: Telling, category: str) -> Tally:
-    """The tally of which nothing is left to be told."""
+    """A tally that has nothing left to tell."""
     return Tally(id_, telling, category, "", "", "", 0, 0, 0, 0)
 
 

@@ -241,7 +241,7 @@ class Worker:
             self._must_take = True
 
     def _park_standby(self) -> None:
-        """For any worker to post."""
+        """Park the events that stand by, so that any worker can post them."""
         if self._standby:
             try:
                 self._limits.dispatcher.start(self._standby.all(), Capacity(0))

@@ -68,7 +68,7 @@ class Status:
     def of(self, pattern: str | None, count: str | None) -> Status:
         """With the categories whose names fit the pattern alone, those with the highest ``count`` first.
 
-        Without a ``count``, those first of which something was suppressed last; else they keep their order.
+        Without a ``count``, those whose events were suppressed last come first; else they keep their order.
         """
         names = [name for name in self.categories if pattern is None or fnmatchcase(name, pattern)]
         if count is None:

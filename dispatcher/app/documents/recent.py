@@ -36,7 +36,7 @@ _IN_WORDS: Final = {
 }
 _SUPPRESSED_DEAD: Final = {*CAUSES, Reason.OVERFLOW}
 _JUST_NOW: Final = 1
-"""A category of which something was suppressed in this minute or in the one before is one of now."""
+"""A category is one of now if events of it were suppressed in this minute or in the one before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def recent_of(minutes: Sequence[Counts], now_us: int) -> Recent:
 
 
 def is_suppressed(outcome: str, reason: str) -> bool:
-    """Whether a limit or a mute has ended it."""
+    """Whether a limit, a silence or quiet hours have ended it."""
     return outcome != "dead" or reason in _SUPPRESSED_DEAD
 
 

@@ -23,7 +23,7 @@ CHUNK: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The letters that are meant, the oldest first, ids of which there is none, and how many where that is known."""
+    """The letters that are meant, the oldest first, ids without a letter, and how many letters where that is known."""
 
     letters: Iterator[DeadLetter]
     unknown: list[str]

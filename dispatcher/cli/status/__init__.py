@@ -41,7 +41,7 @@ def status(  # noqa: PLR0913 - click's signature: one for each option
 ) -> int:
     """Show what waits, what was sent, and what limits are used.
 
-    The categories of which something was suppressed last come first. With --check, say whether the books balance: every
+    The categories whose events were suppressed last come first. With --check, say whether the books balance: every
     event taken from the queue has an outcome, or is held.
     """
     if watch:

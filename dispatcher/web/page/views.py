@@ -121,7 +121,7 @@ def now(look: Look, minutes: Sequence[Minute]) -> dict[str, Any]:
 
 
 def _weight(status: Status, name: str) -> tuple[float, ...]:
-    """Which categories are shown where there is not room for all: of which something was suppressed last."""
+    """Which categories are shown where there is not room for all: those whose events were suppressed last."""
     recent = status.recent.of(name)
     used = max((usage.used / usage.limit.max for usage in status.categories[name]), default=0.0)
     return (-(recent.age or 1_000), recent.suppressed(), used)
