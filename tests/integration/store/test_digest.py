@@ -5,6 +5,7 @@ With ``3/30m`` two events of ``errors`` are posted in half an hour, and the thir
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -53,7 +54,7 @@ def stage(redis: Database) -> Stage:
     return Stage(redis, telling_policy())
 
 
-def refuse_digests(result: PostResult) -> object:
+def refuse_digests(result: PostResult) -> Callable[[Message], PostResult]:
     """A reply that refuses what digest messages post, and nothing else."""
 
     def reply(message: Message) -> PostResult:
@@ -522,13 +523,13 @@ def test_a_digest_waits_for_the_pace_of_its_channel_with_its_slots_held(redis: D
 
 def test_a_digest_waits_for_a_cool_down_and_for_the_end_of_a_pause(stage: Stage, ann: Worker) -> None:
     storm(stage, 5)
-    ann.desk.reply = refuse_digests(RateLimitedBySlack(20 * US, "ratelimited"))  # type: ignore[assignment]
+    ann.desk.reply = refuse_digests(RateLimitedBySlack(20 * US, "ratelimited"))
     wait_until(stage, DELAY_S, ann)
-    ann.desk.reply = refuse_digests(Paused("token_revoked", "set another"))  # type: ignore[assignment]
+    ann.desk.reply = refuse_digests(Paused("token_revoked", "set another"))
     wait_until(stage, DELAY_S + 20, ann)
     assert len(digest_posts(ann)) == 2
     assert stage.total("notices") == 0
-    ann.desk.reply = refuse_digests(Receipt("C1", "7.7"))  # type: ignore[assignment]
+    ann.desk.reply = refuse_digests(Receipt("C1", "7.7"))
     wait_until(stage, DELAY_S + 90, ann)
     assert len(digest_posts(ann)) == 3
     assert (tally(stage)["channel"], tally(stage)["ts"]) == ("C1", "7.7")
@@ -536,10 +537,10 @@ def test_a_digest_waits_for_a_cool_down_and_for_the_end_of_a_pause(stage: Stage,
 
 def test_a_digest_is_tried_again_after_a_failure_that_may_pass(stage: Stage, ann: Worker) -> None:
     storm(stage, 5)
-    ann.desk.reply = refuse_digests(Retryable("dns_failed", "no name"))  # type: ignore[assignment]
+    ann.desk.reply = refuse_digests(Retryable("dns_failed", "no name"))
     wait_until(stage, DELAY_S, ann)
     assert stage.redis.zscore(stage.keys.timers, DIGEST) == stage.clock.now_us + BACKOFF_US
-    ann.desk.reply = refuse_digests(Receipt("C1", "7.7"))  # type: ignore[assignment]
+    ann.desk.reply = refuse_digests(Receipt("C1", "7.7"))
     wait_until(stage, DELAY_S + 5, ann)
     assert stage.total("notices") == 1
     assert len(stage.slots("digest:errors")) == 1
@@ -549,7 +550,7 @@ def test_a_digest_is_tried_again_after_a_failure_that_may_pass(stage: Stage, ann
 def test_a_digest_that_perhaps_arrived_is_reconciled_and_found(stage: Stage, ann: Worker, *, ends: bool) -> None:
     ann.desk.can_update = not ends
     storm(stage, 5)
-    ann.desk.reply = refuse_digests(Ambiguous("reply_timeout", "late"))  # type: ignore[assignment]
+    ann.desk.reply = refuse_digests(Ambiguous("reply_timeout", "late"))
     ann.desk.shows = lambda search: ScanResult({name: Receipt("C1", "7.7") for name in search.event_ids}, Absent())
     wait_until(stage, DELAY_S, ann)
     storm(stage, 2)
@@ -564,16 +565,16 @@ def test_a_digest_that_perhaps_arrived_is_reconciled_and_found(stage: Stage, ann
         assert (tally(stage)["count"], tally(stage)["first"]) == ("2", str(START_US + DELAY_S * US))
         return
     assert (tally(stage)["count"], tally(stage)["shown"], tally(stage)["ts"]) == ("5", "3", "7.7")
-    ann.desk.reply = refuse_digests(Receipt("C1", "7.7"))  # type: ignore[assignment]
+    ann.desk.reply = refuse_digests(Receipt("C1", "7.7"))
     wait_until(stage, DELAY_S + 41, ann)
     assert [text.partition(" ")[0] for text in edits(ann)] == ["5"]
 
 
 def test_a_digest_that_never_arrived_is_posted_again_on_its_slot(stage: Stage, ann: Worker) -> None:
     storm(stage, 5)
-    ann.desk.reply = refuse_digests(Ambiguous("reply_timeout", "late"))  # type: ignore[assignment]
+    ann.desk.reply = refuse_digests(Ambiguous("reply_timeout", "late"))
     wait_until(stage, DELAY_S, ann)
-    ann.desk.reply = refuse_digests(Receipt("C1", "7.7"))  # type: ignore[assignment]
+    ann.desk.reply = refuse_digests(Receipt("C1", "7.7"))
     wait_until(stage, DELAY_S + 120, ann)
     assert len(digest_posts(ann)) == 2
     assert len(stage.slots("digest:errors")) == 1
@@ -584,20 +585,20 @@ def test_a_digest_of_which_nobody_can_read_what_its_post_told_is_posted_again(
     stage: Stage, ann: Worker, told: str
 ) -> None:
     storm(stage, 5)
-    ann.desk.reply = refuse_digests(Ambiguous("reply_timeout", "late"))  # type: ignore[assignment]
+    ann.desk.reply = refuse_digests(Ambiguous("reply_timeout", "late"))
     wait_until(stage, DELAY_S, ann)
     stage.redis.hset(stage.keys.tally(DIGEST), "snap", told)
-    ann.desk.reply = refuse_digests(Receipt("C1", "7.7"))  # type: ignore[assignment]
+    ann.desk.reply = refuse_digests(Receipt("C1", "7.7"))
     wait_until(stage, DELAY_S + 120, ann)
     assert [text.partition(" ")[0] for text in texts(ann)] == ["3", "3"]
 
 
 def test_a_digest_that_cannot_be_reconciled_takes_another_slot(stage: Stage, ann: Worker) -> None:
     storm(stage, 5)
-    ann.desk.reply = refuse_digests(Ambiguous("reply_timeout", "late"))  # type: ignore[assignment]
+    ann.desk.reply = refuse_digests(Ambiguous("reply_timeout", "late"))
     ann.desk.shows = lambda _: ScanResult({}, Unreadable("webhook", "nothing can be read"))
     wait_until(stage, DELAY_S, ann)
-    ann.desk.reply = refuse_digests(Receipt("C1", "7.7"))  # type: ignore[assignment]
+    ann.desk.reply = refuse_digests(Receipt("C1", "7.7"))
     wait_until(stage, DELAY_S + WINDOW_S - 1, ann)
     assert len(digest_posts(ann)) == 1
     wait_until(stage, DELAY_S + WINDOW_S + 1, ann)
@@ -608,12 +609,12 @@ def test_a_digest_that_may_not_be_posted_twice_is_tried_a_window_later(redis: Da
     stage = Stage(redis, telling_policy(on_ambiguous=OnAmbiguous.DEAD_LETTER))
     ann = stage.worker()
     storm(stage, 5)
-    ann.desk.reply = refuse_digests(Ambiguous("reply_timeout", "late"))  # type: ignore[assignment]
+    ann.desk.reply = refuse_digests(Ambiguous("reply_timeout", "late"))
     ann.desk.shows = lambda _: ScanResult({}, Unreadable("webhook", "nothing can be read"))
     wait_until(stage, DELAY_S + WINDOW_S, ann)
     assert stage.letters() == []
     assert "failed" in tally(stage)
-    ann.desk.reply = refuse_digests(Receipt("C1", "7.7"))  # type: ignore[assignment]
+    ann.desk.reply = refuse_digests(Receipt("C1", "7.7"))
     wait_until(stage, DELAY_S + WINDOW_S + 20, ann)
     assert len(digest_posts(ann)) == 2
 
@@ -621,12 +622,12 @@ def test_a_digest_that_may_not_be_posted_twice_is_tried_a_window_later(redis: Da
 def test_an_edit_that_perhaps_arrived_is_made_again(stage: Stage, ann: Worker) -> None:
     storm(stage, 5)
     wait_until(stage, DELAY_S, ann)
-    ann.desk.reply = refuse_digests(Ambiguous("reply_timeout", "late"))  # type: ignore[assignment]
+    ann.desk.reply = refuse_digests(Ambiguous("reply_timeout", "late"))
     storm(stage, 1)
     wait_until(stage, 2 * DELAY_S - 30, ann)
     assert len(edits(ann)) == 1
     assert [each.outcome.reason for each in ann.told.settlements if isinstance(each.outcome, Parked)] == [Reason.RETRY]
-    ann.desk.reply = refuse_digests(Receipt("C1", "7.7"))  # type: ignore[assignment]
+    ann.desk.reply = refuse_digests(Receipt("C1", "7.7"))
     wait_until(stage, 2 * DELAY_S, ann)
     assert [text.partition(" ")[0] for text in edits(ann)] == ["4", "4"]
     assert tally(stage)["shown"] == "4"
@@ -634,14 +635,14 @@ def test_an_edit_that_perhaps_arrived_is_made_again(stage: Stage, ann: Worker) -
 
 def test_a_digest_that_cannot_be_posted_is_no_dead_letter_and_tried_a_window_later(stage: Stage, ann: Worker) -> None:
     storm(stage, 9)
-    ann.desk.reply = refuse_digests(Rejected("channel_not_found", "no such channel"))  # type: ignore[assignment]
+    ann.desk.reply = refuse_digests(Rejected("channel_not_found", "no such channel"))
     wait_until(stage, 7_200, ann)
     assert stage.letters() == []
     assert stage.total("notices") == 0
     assert len(digest_posts(ann)) == 4
     assert tally(stage)["count"] == "7"
     assert "failed" in tally(stage)
-    ann.desk.reply = refuse_digests(Receipt("C1", "7.7"))  # type: ignore[assignment]
+    ann.desk.reply = refuse_digests(Receipt("C1", "7.7"))
     wait_until(stage, 7_200 + WINDOW_S, ann)
     assert stage.total("notices") == 1
     assert "failed" not in tally(stage)
@@ -649,7 +650,7 @@ def test_a_digest_that_cannot_be_posted_is_no_dead_letter_and_tried_a_window_lat
 
 def test_a_digest_is_tried_so_often_and_then_a_window_later(stage: Stage, ann: Worker) -> None:
     storm(stage, 9)
-    ann.desk.reply = refuse_digests(Retryable("dns_failed", "no name"))  # type: ignore[assignment]
+    ann.desk.reply = refuse_digests(Retryable("dns_failed", "no name"))
     for n in range(90):  # others are posted, so it is no outage
         storm(stage, 1, category="other")
         wait_until(stage, 12.0 * (n + 1), ann)
@@ -662,12 +663,12 @@ def test_a_digest_is_tried_so_often_and_then_a_window_later(stage: Stage, ann: W
 
 def test_after_a_refusal_the_digest_goes_where_the_limits_file_says_now(stage: Stage, ann: Worker) -> None:
     storm(stage, 5)
-    ann.desk.reply = refuse_digests(Rejected("channel_not_found", "no such channel"))  # type: ignore[assignment]
+    ann.desk.reply = refuse_digests(Rejected("channel_not_found", "no such channel"))
     wait_until(stage, DELAY_S, ann)
     assert stage.slots("digest:errors") == {}
     rule = replace(stage.policy.categories["errors"], channel="#right")
     stage.policy = replace(stage.policy, categories={"errors": rule})
-    ann.desk.reply = refuse_digests(Receipt("C1", "7.7"))  # type: ignore[assignment]
+    ann.desk.reply = refuse_digests(Receipt("C1", "7.7"))
     wait_until(stage, DELAY_S + WINDOW_S, ann)
     assert [message.channel for message in digest_posts(ann)] == ["#free", "#right"]
 
@@ -677,11 +678,11 @@ def test_after_a_refused_edit_a_new_digest_tells_of_later_events(stage: Stage, a
     storm(stage, 5)
     wait_until(stage, DELAY_S, ann)
     result = Paused(code, "") if code == "unknown_method" else Rejected(code, "")
-    ann.desk.reply = refuse_digests(result)  # type: ignore[assignment]
+    ann.desk.reply = refuse_digests(result)
     storm(stage, 2)
     wait_until(stage, DELAY_S + 30, ann)
     assert stage.snapshot().pause is None
-    ann.desk.reply = refuse_digests(Receipt("C1", "7.7"))  # type: ignore[assignment]
+    ann.desk.reply = refuse_digests(Receipt("C1", "7.7"))
     wait_until(stage, 2 * DELAY_S + WINDOW_S, ann)
     assert [text.partition(" ")[0] for text in texts(ann)] == ["3", "2"]
 
@@ -870,7 +871,7 @@ def test_a_digest_that_waits_asks_anew_every_day(stage: Stage, ann: Worker) -> N
     assert ann.taken() == [DIGEST]
 
 
-def test_digest_message_are_not_in_an_operators_hands(stage: Stage, ann: Worker) -> None:
+def test_digest_messages_are_not_in_an_operators_hands(stage: Stage, ann: Worker) -> None:
     (*_, alone) = storm(stage, 3)
     ann.run()
     parked = ParkedEvents(
