@@ -238,15 +238,11 @@ class TestShow:
         assert out.splitlines()[-2:] == ['\\x80\\x00["dispatcher.jobs.dispatch"\\xff\\x1b[31m', "\\x00"]
         assert "none was left" in dead("show", "lost").out
 
-    def test_an_unknown_id_exits_with_1(self, dead: Dead) -> None:
-        result = dead("show", "nobody")
+    @pytest.mark.parametrize("id_", ["nobody", "\udcff"], ids=ascii)  # the second: an argument that is not UTF-8
+    def test_an_unknown_id_exits_with_1(self, dead: Dead, id_: str) -> None:
+        result = dead("show", id_)
         assert (result.code, result.out) == (1, "")
-        assert "error: there is no dead letter of the id 'nobody'" in result.err
-
-    def test_an_id_that_is_no_text_exits_with_1(self, dead: Dead) -> None:
-        result = dead("show", "\udcff")  # how an argument arrives that is not UTF-8
-        assert (result.code, result.out) == (1, "")
-        assert "there is no dead letter of the id '\\udcff'" in result.err
+        assert f"error: there is no dead letter of the id {id_!r}" in result.err
 
 
 # Raw payloads
