@@ -162,7 +162,7 @@ def _let_a_worker_park_the_patterns(client: Database, server_url: str, folder: P
                     labels=labels.get(category, {}),
                     channel=f"#{PATTERN}" if category == "alerts" else None,
                 )
-            worker.until(lambda n=n: settled(client) == len(PARKED) + 1 + n, "the events that are posted")  # type: ignore[misc]
+            worker.until(lambda n=n: settled(client) == len(PARKED) + 1 + n, "the events that are posted")  # type: ignore[misc] # a default hides the type
         worker.until(lambda: client.zcard(KEYS.parked) == len(PARKED), "the events that are parked")
 
 

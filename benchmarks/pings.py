@@ -37,7 +37,7 @@ def pinged(*urls: str, folder: Path) -> Iterator[Sequence[Pings]]:
     found = [Pings() for _ in urls]
     try:
         for client in clients:
-            client.until(lambda client=client: client.said().endswith("\n"), "the first PING")  # type: ignore[misc]
+            client.until(lambda client=client: client.said().endswith("\n"), "the first PING")  # type: ignore[misc] # a default hides the type
         prefer(*(client.pid for client in clients))
         begun = time.monotonic()
         yield found

@@ -112,7 +112,7 @@ def structlog_processor(
     Event.from_payload(told(1), in_python=True)
     sender = BackgroundSender(_connector(producer), told)
 
-    def process(_logger: Any, method: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:  # noqa: ANN401
+    def process(_logger: object, method: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         category = entry.get("notify")
         if category is not None and not sender.is_own_thread():
             labels = {**given, "level": str(entry.get("level", method))}

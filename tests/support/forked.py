@@ -290,13 +290,13 @@ def _become(order: dict[str, Any], streams: list[int]) -> None:
         os.dup2(descriptor, theirs)
     os.closerange(3, 1 << 16)
     reads, writes, complains = sys.stdin, sys.stdout, sys.stderr
-    sys.stdin = sys.__stdin__ = os.fdopen(0, "r", encoding=reads.encoding, errors=reads.errors, closefd=False)  # type: ignore[misc]
-    sys.stdout = sys.__stdout__ = os.fdopen(  # type: ignore[misc]
+    sys.stdin = os.fdopen(0, "r", encoding=reads.encoding, errors=reads.errors, closefd=False)
+    sys.stdout = os.fdopen(
         1, "w", 1 if os.isatty(1) else -1, encoding=writes.encoding, errors=writes.errors, closefd=False
     )
-    sys.stderr = sys.__stderr__ = os.fdopen(  # type: ignore[misc]
-        2, "w", 1, encoding=complains.encoding, errors=complains.errors, closefd=False
-    )
+    sys.stderr = os.fdopen(2, "w", 1, encoding=complains.encoding, errors=complains.errors, closefd=False)
+    for name in ("stdin", "stdout", "stderr"):
+        setattr(sys, f"__{name}__", getattr(sys, name))  # by name: type checkers hold these to be final
 
 
 def _import_everything() -> None:

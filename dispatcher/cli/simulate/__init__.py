@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -11,18 +13,15 @@ from dispatcher.cli.terminal import Terminal
 from dispatcher.core.units import format_duration, parse_duration
 
 _FILE = click.Path(path_type=Path)
+_LOST: Final = re.compile(r"\s*lose\s+([0-9]{1,2}|[0-9]{0,2}\.[0-9]+)%\s*")
 
 
 def _lost(text: str) -> float:
     """Per cent, from ``lose 1%``."""
-    words = text.split()
-    try:
-        percent = float(words[1].removesuffix("%")) if len(words) == 2 and words[0] == "lose" else -1.0  # noqa: PLR2004
-    except ValueError:
-        percent = -1.0
-    if not 0 <= percent < 100 or not text.rstrip().endswith("%"):  # noqa: PLR2004 - per cent
+    found = _LOST.fullmatch(text)
+    if found is None:
         raise ValueError(f"{text!r}, expected 'lose X%', for example 'lose 1%'")
-    return percent
+    return float(found[1])
 
 
 def _recorded_us(text: str) -> int:

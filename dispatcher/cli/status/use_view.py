@@ -116,7 +116,7 @@ def _suppressed(recent: Lately) -> OneLine:
     """``15 own``, ``15: 12 own, 3 global``."""
     causes = recent.causes()
     said = ", ".join(f"{number} {cause}" for cause, number in causes.items())
-    return OneLine(said if len(causes) < 2 else f"{recent.suppressed()}: {said}", "yellow", _SHORTEST)  # noqa: PLR2004
+    return OneLine(said if len(causes) <= 1 else f"{recent.suppressed()}: {said}", "yellow", _SHORTEST)
 
 
 def _wider(status: Status, category: str) -> tuple[str, Usage] | None:

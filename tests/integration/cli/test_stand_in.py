@@ -77,8 +77,9 @@ def asked(url: str, method: str, **arguments: str) -> tuple[int, dict[str, Any]]
 def running(*options: str) -> Iterator[tuple[str, list[str]]]:
     """The address of a stand-in with these options, and what it says of its modes."""
     with started("slack-stand-in", "--port", "0", *options) as process:
-        assert process.stdout is not None
-        lines = list(iter(lambda: str(process.stdout.readline()), "Ctrl-C ends it.\n"))  # type: ignore[union-attr]
+        out = process.stdout
+        assert out is not None
+        lines = list(iter(lambda: str(out.readline()), "Ctrl-C ends it.\n"))
         yield lines[0].split()[2], [line.strip() for line in lines[4:]]
 
 

@@ -394,7 +394,7 @@ def test_the_list_of_channels_shows_the_clocks_too(start: Start) -> None:
 
 def test_a_history_scan_that_was_late_itself_still_finds_what_arrived(start: Start) -> None:
     slack, asked = apart(start, 65)
-    slack.workspace.setup.clock.now += 20  # type: ignore[attr-defined]
+    slack.workspace.setup.clock.now += 20  # type: ignore[attr-defined] # apart() sets a Clock
     result = token_sink(slack).scan(asked)
     assert (set(result.found), result.rest) == ({"event-1"}, Absent())
 

@@ -179,7 +179,7 @@ def test_an_outage_refuses_connections_from_and_to_an_instant() -> None:
         assert down(slack) == 200
         for after, expected in ((10, "ConnectionRefusedError"), (20, 200), (30, "ConnectionRefusedError"), (31, 200)):
             clock.now = Clock.now + after
-            until(lambda expected=expected: down(slack) == expected, f"{expected} after {after} s")  # type: ignore[misc]
+            until(lambda expected=expected: down(slack) == expected, f"{expected} after {after} s")  # type: ignore[misc] # a default hides the type
         assert isinstance(token_sink(slack).post(MESSAGE), Receipt)
 
 

@@ -120,7 +120,7 @@ def test_the_record_says_of_them_what_the_gate_says(stage: Stage, ann: Worker) -
     bob.run()
     assert decision(stage, "a") == decision(stage, "twin")
     found = Decisions(stage.redis, stage.keys)
-    assert [found.find(id_).text for id_ in ("a", "twin")] == ["disk full on db1"] * 2  # type: ignore[union-attr]
+    assert [found.find(id_).text for id_ in ("a", "twin")] == ["disk full on db1"] * 2  # type: ignore[union-attr] # None fails, too
 
 
 def test_their_ids_are_remembered_unless_rq_made_them(stage: Stage, ann: Worker) -> None:

@@ -127,7 +127,7 @@ def test_serve_tells_the_same_and_what_it_counts_itself(scraped: Scrape, serving
     assert found.by("http_events_total", "result") == {"enqueued": 1, "duplicate": 1, "refused": 1}
     assert found.by("http_events_total", "source") == {"local": 3}
     assert found.value("redis_up") == 1
-    families = {family.name: family for family in read_openmetrics(opened.text)}  # type: ignore[no-untyped-call]
+    families = {family.name: family for family in read_openmetrics(opened.text)}  # type: ignore[no-untyped-call] # the parser has no types
     assert families["dispatcher_events"].type == "counter"
 
 

@@ -61,11 +61,23 @@ def slack(ann: Worker) -> Iterator[None]:
     return iter(())
 
 
-def fire(stage: Stage, *ids: str, category: str = "errors", key: str = "db1", **fields: Any) -> None:  # noqa: ANN401
+def fire(
+    stage: Stage,
+    *ids: str,
+    category: str = "errors",
+    key: str = "db1",
+    **fields: Any,  # noqa: ANN401 - those of an event
+) -> None:
     stage.send(*ids, category=category, dedup_key=key, **fields)
 
 
-def resolve(stage: Stage, id_: str, category: str = "errors", key: str = "db1", **fields: Any) -> None:  # noqa: ANN401
+def resolve(
+    stage: Stage,
+    id_: str,
+    category: str = "errors",
+    key: str = "db1",
+    **fields: Any,  # noqa: ANN401 - those of an event
+) -> None:
     stage.send(id_, category=category, dedup_key=key, status="resolved", **fields)
 
 

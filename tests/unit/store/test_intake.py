@@ -27,13 +27,13 @@ def test_a_sealed_event_opens_to_itself() -> None:
 
 
 def test_stock_rq_reads_what_we_seal() -> None:
-    function, instance, arguments, keywords = JSONSerializer.loads(seal(EVENT).encode())  # type: ignore[no-untyped-call]
+    function, instance, arguments, keywords = JSONSerializer.loads(seal(EVENT).encode())  # type: ignore[no-untyped-call] # RQ's
     assert (function, instance, keywords) == (FUNCTION, None, {})
     assert Event.from_payload(arguments[0]) == EVENT
 
 
 def test_a_job_of_stock_rq_opens_compressed_or_not() -> None:
-    data = JSONSerializer.dumps((FUNCTION, None, ({"category": "errors", "text": "x"},), {}))  # type: ignore[no-untyped-call]
+    data = JSONSerializer.dumps((FUNCTION, None, ({"category": "errors", "text": "x"},), {}))  # type: ignore[no-untyped-call] # RQ's
     assert open_envelope("j", data) == Event("errors", "x")
     assert open_envelope("j", zlib.compress(data)) == Event("errors", "x")
 
