@@ -215,18 +215,17 @@ local function resolve(event)
   local own, posted = plan.hget(key, 'm' .. digits(seq)), plan.hget(key, 'posted')
   local has_freed = plan.hget(key, 'freed') == digits(seq) -- and its worker died then
   local are_older = not has_freed and not is_newer and (not posted or subjects.is_before(posted, instant, seq))
+  if are_older and #in_flight > 0 then
+    open_keys(event, key, in_flight)
+  elseif are_older then
+    free_keys(event, key)
+    plan.hset(key, 'freed', digits(seq))
+  end
   if #in_flight > 0 or is_told_by_another(key, seq) then
-    if are_older then
-      open_keys(event, key, in_flight)
-    end
     if is_told_by_others(key, instant, seq) then
       return '"told"'
     end
     return park(event, key, header, payload, at.now + AGAIN_US)
-  end
-  if are_older then
-    free_keys(event, key)
-    plan.hset(key, 'freed', digits(seq))
   end
   local newest = plan.hgetall(key)
   local fields = own and json_of(own) or newest

@@ -502,6 +502,32 @@ def test_a_recovery_that_waits_frees_the_key_of_its_own_failure_alone(stage: Sta
     assert ends(stage) == {"g": "sent ok", "h": "dropped repeat", "r": "parked resolved"}
 
 
+@pytest.mark.parametrize("category", ["once", "counted"])
+def test_a_recovery_that_waits_for_an_older_one_frees_the_key(stage: Stage, ann: Worker, category: str) -> None:
+    fire(stage, "f", "f2", category=category)
+    ann.run()
+    stage.clock.now_us += US
+    for number in range(40):  # as many edits as Slack takes in a minute, so that the next one waits
+        fire(stage, f"x{number}", category=category, key=f"x{number}")
+    ann.run()
+    for number in range(40):
+        resolve(stage, f"y{number}", category, key=f"x{number}")
+    ann.run()
+    for first, recovery in (("g", "r"), ("h", "s")):
+        resolve(stage, recovery, category)
+        ann.run()
+        stage.clock.now_us += US
+        fire(stage, first, category=category)
+        ann.run()
+        stage.clock.now_us += US
+    assert {id_: ended for id_, ended in ends(stage).items() if id_ in "fgh"} == dict.fromkeys("fgh", "sent ok")
+    stage.clock.now_us += 3 * 60 * US
+    ann.run()
+    assert {ends(stage)[id_] for id_ in "rs"} == {"digested resolved"}
+    struck = [message.text.split("~")[1] for _, _, message in ann.desk.edits if "~" in message.text]
+    assert [text for text in struck if "of x" not in text] == ["text of f", "text of g"]
+
+
 def test_a_recovery_leaves_the_counts_of_a_failure_that_is_being_posted(stage: Stage, ann: Worker) -> None:
     host = {"host": "h1"}
     fire(stage, "f", category="places", key="db2", labels=host)
