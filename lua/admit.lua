@@ -6,7 +6,7 @@
 --          events HASH, leased SET, totals HASH, names ZSET, seen ZSET, the limited decisions, their older part
 --          and their stream, as in settle.lua; version STRING (include/prelude.lua); shadowed
 --          HASH "SCOPE MAX/WINDOW" -> how many events a shadow limit would have refused; permanent; and with "tallies" also
---          parked ZSET, lines ZSET, timers ZSET, wake LIST, seq STRING, deciding HASH, freed HASH, tallies SET, guarantees SET,
+--          parked ZSET, lines ZSET, timers ZSET, wake LIST, seq STRING, deciding HASH, freed HASH, tallies SET,
 --          scheduled ZSET as in take.lua, and a HASH for each tally (include/digest.lua)
 -- ARGV[1]  JSON {"now", "fresh", "ahead": as in gate.lua, "scopes", "rows", "ids", "of": see include/decide.lua,
 --            "remember_us", "most_decisions": as in settle.lua, "version": of the limits by which the worker asks | absent,
@@ -45,7 +45,7 @@
 local call = cjson.decode(ARGV[1])
 local first = #call.scopes
 local NAMES = { 'events', 'leased', 'totals', 'names', 'seen', 'limited', 'limited_older', 'limited_log', 'limits_version', 'shadowed', 'parked',
-  'lines', 'timers', 'wake', 'seq', 'deciding', 'freed', 'tallies', 'guarantees', 'scheduled', 'editable' }
+  'lines', 'timers', 'wake', 'seq', 'deciding', 'freed', 'tallies', 'scheduled', 'editable' }
 local at = {
   remember_us = call.remember_us, most_decisions = call.most_decisions, waits_prefix = K.waits_prefix, scope_prefix = K.scope_prefix,
   minute_prefix = K.minute_prefix, subject_prefix = K.subject_prefix, tally_prefix = K.tally_prefix,

@@ -1,6 +1,6 @@
 -- Ends parked events by hand: each leaves where it waits, is counted as dropped and gives its slots back, in one step.
 --
--- @keys events parked lines timers totals awaited deferred deciding freed wake seen limited limited_older limited_log guarantees scheduled
+-- @keys events parked lines timers totals awaited deferred deciding freed wake seen limited limited_older limited_log scheduled
 -- @keys tallies
 -- @prefixes line waits scope minute tally
 -- KEYS      as in take.lua, and seen ZSET id -> instant at which a settled id is forgotten

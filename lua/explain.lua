@@ -86,6 +86,10 @@ local function place(facts, id, header)
     facts.elsewhere = rank and before_elsewhere(K.waits_prefix .. facts.scope, header.line, rank) or nil
     waits_for_room = true
     stands(facts, header.line, 'scope:' .. facts.scope, id)
+    local shared_at = redis.call('ZSCORE', K.waits_prefix .. 'shared', header.line) and redis.call('ZSCORE', lines, 'scope:shared')
+    if shared_at and number_of(shared_at) < (number_of(facts.next) or math.huge) then
+      facts.next = shared_at
+    end
   else
     facts.cooldown = redis.call('ZSCORE', KEYS[6], header.channel) or nil
     facts.failures = redis.call('HGET', KEYS[21], header.channel) or nil

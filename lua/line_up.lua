@@ -1,7 +1,7 @@
 -- Deferred events stand in line: newcomers behind those that wait already, and whoever the gate refused.
 --
 -- @keys events leased parked lines timers totals names wake awaited deferred deciding freed limits_version seq tallies
--- @keys guarantees requeued posting scheduled editable silences endings
+-- @keys requeued posting scheduled editable silences endings
 -- @prefixes line waits scope minute subject tally firing
 -- KEYS      as in take.lua; and then the slots of the scopes (ZSET) and the tallies (HASH) that "events" point to
 -- ARGV[1]   JSON {"now": us | absent, "owner", "version": of the limits | absent,
@@ -9,6 +9,7 @@
 --             category that may wait, "deadline": string,
 --             "scope": what refused it and "wait_us": until that has room; or the scope of a silence and until that ends; absent: not
 --             asked for yet,
+--             "opens": [us: string, us: string] | absent: its guarantee, which is "scope" then, and `shared` refused it until these instants,
 --             "silenced": as in include/silences.lua, if it waits for the end of a silence | absent,
 --             "release": [KEYS position, ...] its slots in these go back | absent,
 --             "once": [KEYS position, window in us] of the scope of what it is about, which it holds while it stands in line | absent,
@@ -43,8 +44,7 @@ at.now = microseconds(call.now)
 at.owner = call.owner
 
 local function place_of(line)
-  local scope = plan.hget(at.awaited, line)
-  local instant = plan.zscore(at.lines, 'scope:' .. scope)
+  local instant, scope = deferred.opens_at(at, line)
   local wait = instant and instant < math.huge and digits(math.max(0, instant - at.now)) or 'null'
   return string.format('["parked",%s,%s]', cjson.encode(scope), wait)
 end
@@ -120,8 +120,12 @@ local function line_up(event)
   header.category, header.deadline = event.category, event.deadline
   accounting.give_name(at, header, event.category, event.configured)
   local instant = event.scope and (event.silenced and silence(event, header) or at.now + event.wait_us)
+  local shared_at
+  if event.opens then
+    instant, shared_at = tonumber(event.opens[1]), tonumber(event.opens[2])
+  end
   header.line, header.rank = event.line, deferred.RANKS[event.priority]
-  deferred.line_up(at, event.id, header, payload, event.scope, instant)
+  deferred.line_up(at, event.id, header, payload, event.scope, instant, shared_at)
   return place_of(event.line)
 end
 

@@ -2,7 +2,7 @@
 -- If no, the event is parked in its channel's line and holds its slots, so that its attempt finds room.
 --
 -- @keys events leased parked lines timers posting cooldowns pause totals names wake deciding paused limits_version turns
--- @keys failing failures denials requeued freed guarantees scheduled
+-- @keys failing failures denials requeued freed scheduled
 -- @prefixes line waits scope minute
 -- KEYS      as in take.lua; then the keys that "channels" and "events" point to
 -- ARGV[1]   JSON {"now": us | absent, "owner", "free": posts this worker can start, "version": of the limits | absent,

@@ -67,6 +67,7 @@ plan.write('SET', version, in_force)
 for _, kind in ipairs({ 'lines', 'timers' }) do
   plan.hset(reopening, kind, digits(now) .. ' 0')
 end
+plan.hset(reopening, 'shared', '0')
 for _ = 1, math.max(1, math.min(redis.call('ZCARD', KEYS[7]), 16)) do
   plan.ring(KEYS[8])
 end

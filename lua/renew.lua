@@ -1,6 +1,6 @@
 -- Keeps a worker's lease, or gives back what it no longer wants: those events are the next to be taken, in order.
 --
--- @keys events leases leased requeued beat wake parked lines totals awaited deferred deciding freed timers guarantees posting
+-- @keys events leases leased requeued beat wake parked lines totals awaited deferred deciding freed timers posting
 -- @keys scheduled endings paused cooldowns pause reopening later_high later_normal later_low
 -- @prefixes line waits scope leased
 -- KEYS      as in take.lua

@@ -65,8 +65,10 @@ for i = 1, #entries, 2 do
   if scope then
     local room = MOST_LINES - of_categories
     for _, line in ipairs(room > 0 and redis.call('ZRANGE', K.waits_prefix .. scope, 0, room - 1) or {}) do
-      note(line)
-      of_categories = of_categories + 1
+      if not lines[line] then -- else it waits for an earlier scope too
+        note(line)
+        of_categories = of_categories + 1
+      end
     end
   elseif of_channels < MOST_LINES then
     note(entry)

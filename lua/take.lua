@@ -3,7 +3,7 @@
 --
 -- @keys events leases leased requeued parked lines timers posting pause beat seq totals seen dead_ids suspended
 -- @keys lane_high lane_normal lane_low later_high later_normal later_low awaited deferred deciding wake limited limited_older
--- @keys limited_log others others_older others_log freed paused cooldowns places limits_version silences silencing endings tallies names guarantees reopening turns failures scheduled
+-- @keys limited_log others others_older others_log freed paused cooldowns places limits_version silences silencing endings tallies names reopening turns failures scheduled
 -- @prefixes line waits tally scope minute firing leased
 -- KEYS      events      HASH    id -> record (include/record.lua) of an event, from its first sight until it is settled
 --           leases      ZSET    owner -> end of its lease
@@ -39,7 +39,6 @@
 --           silences    HASH    id -> JSON; silencing HASH, endings ZSET: see include/silences.lua
 --           tallies     SET     see include/digest.lua
 --           names       ZSET    category that the books count by name -> its place by first sight; permanent
---           guarantees  SET     scopes of guarantees that lines wait for
 --           reopening   HASH    how far due.reopen has come with lines and timers (include/due.lua); absent otherwise
 --           turns       HASH    channel -> turns taken in its line (include/lines.lua); gone with the line
 --           failures    HASH    channel -> its failures in a row (include/pause.lua); lives an hour after the last one
@@ -236,6 +235,7 @@ local mark = deferred.decided(at, call.owner, opened, call.undecided)
 silences.end_due(at)
 if call.starts then -- its limits may differ from those by which the instants were found: each scope is asked again
   plan.hset(at.reopening, 'scopes', digits(at.now) .. ' 0')
+  plan.hset(at.reopening, 'shared', '0')
 end
 if call.fingerprint and pause.let_newcomer_try(at, call.fingerprint) then
   plan.hset(at.reopening, 'paused', digits(at.now) .. ' 0')

@@ -230,6 +230,12 @@ def all_scopes(demands: tuple[Demand, ...]) -> tuple[Scope, ...]:
     return tuple(scope for each in demands for scope in (each.scopes if isinstance(each, FirstOf) else (each,)))
 
 
+def alternatives_of(demands: tuple[Demand, ...], refused: str) -> tuple[Scope, ...]:
+    """The scopes of which any one would have done, where ``refused`` is one of them; else none."""
+    choices = (each.scopes for each in demands if isinstance(each, FirstOf))
+    return next((some for some in choices if any(scope.name == refused for scope in some)), ())
+
+
 @dataclass(frozen=True, slots=True)
 class Left:
     """How many more requests a limit of a scope has room for now."""

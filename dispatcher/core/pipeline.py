@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol, assert_never
 
 from dispatcher.core import reconciliation, recovery, transitions
 from dispatcher.core.digests import DigestMessages
-from dispatcher.core.limits import Admitted, Denied, Opening, Reason, all_scopes, is_repeat
+from dispatcher.core.limits import Admitted, Denied, FirstOf, Opening, Reason, Scope, all_scopes, is_repeat
 from dispatcher.core.policy import Backoff, Policy, limit_reason
 from dispatcher.core.ports import Admitting, Asking, Gate, Observer, Outbox, Overtaken, Sink, Standby
 from dispatcher.core.posts import Message, PostResult, Retryable
@@ -373,10 +373,8 @@ class Dispatcher:
 
     def _ask_gate(self, batch: Batch) -> Batch:
         """Ask the budget: events are admitted, or refused and wait, or refused and end (in ``ended``)."""
-        heads = [each for each in batch.candidates if each.leased.line]
-        ahead = {scope.name: scope for each in heads for scope in all_scopes(each.terms.scopes)}
         asking = [self._kind_of(each.leased).asking(each) for each in batch.candidates]
-        answer = self.gate.admit(asking, ahead=list(ahead.values()))
+        answer = self.gate.admit(asking, ahead=self._ahead(asking))
         self.outbox.expect(answer.openings)
         for place, shadowed in answer.shadowed.items():
             leased, terms = asking[place].candidate
@@ -410,6 +408,16 @@ class Dispatcher:
         self.observer.settled([settlement for each, settlement in over if each.repeats])
         ended += [settlement for each, settlement in over if not each.repeats]
         return Batch((), [*batch.ended, *ended], admitted, refused, has_asked=True)
+
+    def _ahead(self, asking: Sequence[Asking]) -> list[Scope]:
+        """The scopes whose next room lines wait for: those that their heads ask for, and alternatives for newcomers."""
+        heads = [each.candidate.terms for each in asking if each.candidate.leased.line]
+        found = {scope.name: scope for terms in heads for scope in all_scopes(terms.scopes)}
+        if self.policy.guaranteed:
+            waiting = [each.candidate.terms for each in asking if not each.drops]
+            choices = {demand for terms in waiting for demand in terms.scopes if isinstance(demand, FirstOf)}
+            found |= {scope.name: scope for choice in choices for scope in choice.scopes}
+        return list(found.values())
 
     def _tell_of(self, suppressed: dict[int, tuple[Asking, Denied]], answer: Admitting) -> None:
         """Tell which events a limit has dropped or digested, or which wait as buffered singles."""

@@ -222,11 +222,6 @@ class Keys:
         return self._key("turns")
 
     @cached_property
-    def guarantees(self) -> str:
-        """SET, scopes of guarantees that lines wait for; empty."""
-        return self._key("guarantees")
-
-    @cached_property
     def reopening(self) -> str:
         """HASH, how far lines and timers were let to ask anew, a page in each ``take``; empty."""
         return self._key("reopening")

@@ -205,7 +205,7 @@ class Outbox:
         call = {
             "owner": self.owner,
             **self._version,
-            "events": [deferral_row(each, table, self._bounds.text) for each in deferrals],
+            "events": [deferral_row(each, table, self._bounds.text, self._opened) for each in deferrals],
         }
         answer = self._current(decode_answer(self._line_up(table.keys, call)))
         return [lined_up(each, row) for each, row in zip(deferrals, answer["events"], strict=True)]

@@ -6,13 +6,24 @@ Rows are JSON, and point to the keys of the call. A record is the header that th
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
 from typing import Any, Final, assert_never
 
 from dispatcher.core.event import Event, is_remembered
-from dispatcher.core.limits import HOLDING_US, NO_CATEGORY, Denied, Kind, Limit, Reason, Scope, all_scopes, is_once
+from dispatcher.core.limits import (
+    HOLDING_US,
+    NO_CATEGORY,
+    Denied,
+    Kind,
+    Limit,
+    Reason,
+    Scope,
+    all_scopes,
+    alternatives_of,
+    is_once,
+)
 from dispatcher.core.policy import GUARANTEE_PREFIX, limit_reason
 from dispatcher.core.recovery import scope_of_key, subject_of, tally_id
 from dispatcher.core.rendering import cut
@@ -192,8 +203,10 @@ def recovery_row(recovery: Recovery) -> dict[str, Any]:
     return row | ({"once": recovery.once} if recovery.once else {})
 
 
-def deferral_row(deferral: Deferral, table: Table, shown_chars: int) -> dict[str, Any]:
-    """One of line_up.lua's events."""
+def deferral_row(
+    deferral: Deferral, table: Table, shown_chars: int, opened: Mapping[str, Sequence[Any]]
+) -> dict[str, Any]:
+    """One of line_up.lua's events. ``opened`` says of scopes from which instant on they have room."""
     leased, terms = deferral.candidate.leased, deferral.candidate.terms
     row: dict[str, Any] = {
         "id": leased.id,
@@ -208,6 +221,9 @@ def deferral_row(deferral: Deferral, table: Table, shown_chars: int) -> dict[str
     denied = deferral.denied
     if denied is not None:  # a held slot may block for a day; once its event is posted, for one window
         row |= {"scope": denied.scope, "wait_us": min(denied.retry_after_us, denied.limit.window_us)}
+        choice = alternatives_of(terms.scopes, denied.scope)
+        if choice and all(scope.name in opened for scope in choice):
+            row |= {"scope": choice[0].name, "opens": [opened[scope.name][0] for scope in choice]}
     elif deferral.until is not None:
         row |= {"scope": deferral.until.scope, "wait_us": deferral.until.wait_us}
     row |= _silenced(deferral.silenced, leased, terms)

@@ -3,47 +3,68 @@
 -- A line is ordered by rank: priority, then first sight. It waits for one scope, the one that refused its head; `awaited` says
 -- which. `waits` holds all lines that wait for a scope, by the rank of their heads. `lines` holds the scope as 'scope:NAME' with
 -- the instant at which one more event may pass it; 'inf' while a worker decides about heads of that scope.
+-- A line whose head was refused by both its guarantee and `shared` waits for both: `awaited` names the guarantee, and `waits` holds the
+-- line for `shared` too. So its guarantee serves it in time, and `shared` by rank.
 --
 -- `deciding` says for each worker what it took and has not decided: the first seq, since when, and the scopes whose heads it
 -- holds. Its next take means that it has decided. No event overtakes another one: an event that was seen later waits until the
 -- earlier ones are decided, but no longer than ORDER_US for a slow worker.
 --
--- `at` names the keys: events, parked, lines, totals, awaited, deferred, deciding, freed, guarantees; line_prefix and
+-- `at` names the keys: events, parked, lines, totals, awaited, deferred, deciding, freed; line_prefix and
 -- waits_prefix; the owner; and now.
 local deferred = module(function(deferred)
   deferred.RANKS = { high = 0, normal = 1, low = 2 }
   local ORDER_US = 1000000
   local RANK = 2251799813685248 -- 2^51: seq is below it
   local MOST_FREED = 10000 -- scopes in `freed`; with more of them, all scopes count as freed
-  local MOST_GUARANTEES = 100 -- guarantees that are reopened when a slot of `shared` becomes free
 
   -- The seq of a line's head, from the rank of the line.
   function deferred.seq_of(rank)
     return rank % RANK
   end
 
-  -- Notes for which scope the line waits, and the rank of its head; forgets a line that is empty.
-  local function rank_line(at, line, scope)
+  local function is_guarantee(scope)
+    return scope ~= nil and string.find(scope, '^guarantee:') ~= nil
+  end
+
+  local function wait_no_more(at, line, scope)
+    plan.zrem(at.waits_prefix .. scope, line)
+    if not plan.zfirst(at.waits_prefix .. scope) then
+      plan.zrem(at.lines, 'scope:' .. scope)
+    end
+  end
+
+  -- Whether a line that waits for this scope waits for `shared` too.
+  local function waits_for_shared(at, line, scope)
+    return is_guarantee(scope) and plan.zscore(at.waits_prefix .. 'shared', line) ~= nil
+  end
+
+  -- Notes for which scope the line waits, whether it waits for `shared` too, and the rank of its head; forgets a line that is empty.
+  local function rank_line(at, line, scope, with_shared)
     local before = plan.hget(at.awaited, line)
     local head, rank = plan.zfirst(at.line_prefix .. line)
+    if waits_for_shared(at, line, before) and not (head and with_shared) then
+      wait_no_more(at, line, 'shared')
+    end
     if before and (before ~= scope or not head) then
-      plan.zrem(at.waits_prefix .. before, line)
-      if not plan.zfirst(at.waits_prefix .. before) then
-        plan.zrem(at.lines, 'scope:' .. before)
-        if string.find(before, '^guarantee:') then
-          plan.srem(at.guarantees, before)
-        end
-      end
+      wait_no_more(at, line, before)
     end
     if head then
       plan.zadd(at.waits_prefix .. scope, rank, line)
-      plan.hset(at.awaited, line, scope)
-      if string.find(scope, '^guarantee:') then
-        plan.sadd(at.guarantees, scope)
+      if with_shared then
+        plan.zadd(at.waits_prefix .. 'shared', rank, line)
       end
+      plan.hset(at.awaited, line, scope)
     elseif before then
       plan.hdel(at.awaited, line)
     end
+  end
+
+  -- Ranks the line, which waits for what it waited for before; for itself, if for nothing.
+  local function rank_line_again(at, line)
+    local scope = plan.hget(at.awaited, line) or line
+    rank_line(at, line, scope, waits_for_shared(at, line, scope))
+    return scope
   end
 
   -- One more event may pass the scope from `instant` on, or from an earlier instant that is noted already.
@@ -76,25 +97,29 @@ local deferred = module(function(deferred)
   end
 
   -- A slot of the scope was given back: events that were refused for it may ask again. While a worker is deciding, the slot
-  -- is noted in `freed`, since an older refusal may still be on its way here. A line that waits for a guarantee or for what
-  -- the guarantees leave (`shared`) can use either.
+  -- is noted in `freed`, since an older refusal may still be on its way here.
   function deferred.reopen(at, scope)
     note_freed(at, scope)
     local known = plan.zscore(at.lines, 'scope:' .. scope)
     if known and known < math.huge then
       deferred.open_at(at, scope, at.now)
     end
-    if string.find(scope, '^guarantee:') then
-      deferred.reopen(at, 'shared')
-    elseif scope == 'shared' and not at.has_reopened_shared then
-      at.has_reopened_shared = true
-      for _, guarantee in ipairs(redis.call('SRANDMEMBER', at.guarantees, MOST_GUARANTEES)) do
-        local instant = plan.zscore(at.lines, 'scope:' .. guarantee)
-        if instant and instant > at.now and instant < math.huge then
-          plan.zadd(at.lines, at.now, 'scope:' .. guarantee)
-        end
-      end
+  end
+
+  -- Lets the first of the line ask for room at once, whatever the other lines wait for.
+  function deferred.ask_at_once(at, line)
+    rank_line(at, line, line, false)
+    deferred.open_at(at, line, at.now)
+  end
+
+  -- After a change of the limits: each line that waits for `shared` asks by itself, since it may have a guarantee now. It asks once:
+  -- a call looks at the next `most` lines behind `rank`. Returns the rank to go on from, or nil if these were the last.
+  function deferred.part_shared(at, rank, most)
+    local rows = redis.call('ZRANGEBYSCORE', at.waits_prefix .. 'shared', '(' .. rank, '+inf', 'WITHSCORES', 'LIMIT', 0, most)
+    for n = 1, #rows, 2 do
+      deferred.ask_at_once(at, rows[n])
     end
+    return #rows == 2 * most and rows[#rows] or nil
   end
 
   -- Whether a slot of the scope has become free since the deciding worker made its mark.
@@ -115,19 +140,30 @@ local deferred = module(function(deferred)
     return mark
   end
 
-  -- Puts an event into its line and counts it. `scope` refused the event until `instant`; or no scope did, and the event
-  -- waits behind others.
-  function deferred.line_up(at, id, header, payload, scope, instant)
-    plan.zadd(at.line_prefix .. header.line, header.rank * RANK + header.seq, id)
-    plan.zadd(at.parked, tonumber(header.deadline), id)
-    scope = scope or plan.hget(at.awaited, header.line) or header.line
-    rank_line(at, header.line, scope)
+  -- Opens a scope of which an event was refused until `instant`; without an instant, one that has none yet.
+  local function open_refused(at, scope, instant)
     if instant or not plan.zscore(at.lines, 'scope:' .. scope) then
       local mark = instant and mark_of(plan.hget(at.deciding, at.owner))
       if mark and is_freed(at, scope, mark) then
         instant = at.now
       end
       deferred.open_at(at, scope, instant or at.now)
+    end
+  end
+
+  -- Puts an event into its line and counts it. `scope` refused the event until `instant`, a guarantee and `shared` until
+  -- `instant` and `shared_at`; or no scope did, and the event waits behind others.
+  function deferred.line_up(at, id, header, payload, scope, instant, shared_at)
+    plan.zadd(at.line_prefix .. header.line, header.rank * RANK + header.seq, id)
+    plan.zadd(at.parked, tonumber(header.deadline), id)
+    if scope then
+      rank_line(at, header.line, scope, shared_at)
+    else
+      scope = rank_line_again(at, header.line)
+    end
+    open_refused(at, scope, instant)
+    if waits_for_shared(at, header.line, scope) then
+      open_refused(at, 'shared', shared_at)
     end
     plan.hset(at.deferred, header.category, digits(count_of(plan.hget(at.deferred, header.category)) + 1))
     local is_quiet = string.find(header.line, '^quiet:') or string.find(scope, '^quiet:')
@@ -139,7 +175,7 @@ local deferred = module(function(deferred)
   -- Takes an event out of its line. The caller removes it from `parked` and writes it to its next place.
   function deferred.leave(at, id, header)
     plan.zrem(at.line_prefix .. header.line, id)
-    rank_line(at, header.line, plan.hget(at.awaited, header.line) or header.line)
+    rank_line_again(at, header.line)
     local left = count_of(plan.hget(at.deferred, header.category)) - 1
     if left > 0 then
       plan.hset(at.deferred, header.category, digits(left))
@@ -159,6 +195,16 @@ local deferred = module(function(deferred)
       end
     end
     return found or ''
+  end
+
+  -- From when on the next of the line may ask; nil if that is not known.
+  function deferred.opens_at(at, line)
+    local scope = plan.hget(at.awaited, line)
+    local instant = plan.zscore(at.lines, 'scope:' .. scope)
+    if waits_for_shared(at, line, scope) then
+      instant = math.min(instant or math.huge, plan.zscore(at.lines, 'scope:shared') or math.huge)
+    end
+    return instant, scope
   end
 
   -- Whether it is a line in which deferred events wait.

@@ -38,10 +38,19 @@ local due = module(function(due)
   -- Lets lines and timers ask again, a page in each call. `reopening` says how far that is: "lines" (all lines), "scopes"
   -- (only lines of scopes), "timers" (only of events that a limit refused) and "paused" (only timers of events whose answer asked
   -- for an operator) hold "SCORE OFFSET". After a step back of the clock all timers must come sooner by that time: "back" holds
-  -- "SCORE OFFSET US". Returns whether it is done.
+  -- "SCORE OFFSET US". "shared" (lines that wait for this scope) holds a rank. Returns whether it is done.
   function due.reopen(at)
-    local is_done = true
-    for kind, cursor in pairs(plan.hgetall(at.reopening)) do
+    local is_done, cursors = true, plan.hgetall(at.reopening)
+    if cursors.shared then
+      local rank = deferred.part_shared(at, digits(count_of(cursors.shared)), REOPENED)
+      if rank then
+        plan.hset(at.reopening, 'shared', rank)
+      else
+        plan.hdel(at.reopening, 'shared')
+      end
+      is_done, cursors.shared = not rank, nil
+    end
+    for kind, cursor in pairs(cursors) do
       local key = (kind == 'lines' or kind == 'scopes') and at.lines or at.timers
       local from, offset, by = string.match(cursor, '^(%d+) (%d+) ?(%d*)$')
       from, offset = from or '0', count_of(offset)
@@ -126,6 +135,9 @@ local due = module(function(due)
       else
         note_scan(at, header)
         leases.leave_place(at, id, header)
+        if header.line and plan.zfirst(at.line_prefix .. header.line) then
+          deferred.ask_at_once(at, header.line) -- those behind it may be too old as well, if their max_age has become shorter
+        end
         intake.unpark(at, id, header, payload)
       end
     end

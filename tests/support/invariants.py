@@ -174,14 +174,21 @@ class NamespaceState:
             ),
             (set(categories) == set(self.awaited), "every line of a category waits for a scope, no other line does"),
             (
-                self.waits
-                == {
-                    scope: {
-                        line: min(self.ranks[line].values()) for line, found in self.awaited.items() if found == scope
-                    }
-                    for scope in set(self.awaited.values())
-                },
+                all(
+                    rank == min(self.ranks[line].values())
+                    for ranks in self.waits.values()
+                    for line, rank in ranks.items()
+                ),
                 "the lines that wait for a scope stand there by the rank of their heads",
+            ),
+            (
+                all(line in self.waits[scope] for line, scope in self.awaited.items())
+                and all(
+                    self.awaited[line] == scope or (scope == "shared" and self.awaited[line].startswith("guarantee:"))
+                    for scope, ranks in self.waits.items()
+                    for line in ranks
+                ),
+                "a line waits for one scope, or for a guarantee and for what all share",
             ),
             (scopes == set(self.waits), "every scope that lines wait for has an instant, no other has one"),
             (

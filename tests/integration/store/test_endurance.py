@@ -259,7 +259,99 @@ def test_a_waiting_event_takes_a_slot_of_its_guarantee_or_of_shared_whichever_co
     assert posted(stage) == ["a", "b", "c"]
 
 
+@pytest.fixture
+def guaranteed(redis: Database) -> Stage:
+    """Of 4 in 10 minutes 2 are kept for ``errors`` and 1 for ``vip``; ``deploys`` share the last one, and all wait."""
+    deferring = rule(OnLimit.DEFER)
+    categories = {"errors": replace(deferring, guarantee=2), "vip": replace(deferring, guarantee=1)}
+    return Stage(redis, replace(policy_of("4/10m", ""), categories=categories, defaults=deferring))
+
+
+def test_a_guarantee_is_used_though_older_events_wait_for_what_the_guarantees_leave(guaranteed: Stage) -> None:
+    ann = guaranteed.worker()
+    send(guaranteed, "d1", category="deploys")
+    run(ann)
+    guaranteed.clock.forward(10)
+    send(guaranteed, "e1", "e2")
+    run(ann)
+    send(guaranteed, "d2", "d3", category="deploys")
+    send(guaranteed, "e3", "e4")
+    run(ann)
+    guaranteed.clock.forward(590)
+    run(ann)
+    assert posted(guaranteed) == ["d1", "e1", "e2", "d2"]
+    guaranteed.clock.forward(10)
+    run(ann)
+    assert posted(guaranteed) == ["d1", "e1", "e2", "d2", "e3", "e4"]
+
+
+def test_a_guaranteed_category_goes_on_with_what_all_share_when_its_guarantee_is_used_up(guaranteed: Stage) -> None:
+    ann = guaranteed.worker()
+    send(guaranteed, "e1", "e2", "e3", "e4", "e5")
+    run(ann)
+    assert posted(guaranteed) == ["e1", "e2", "e3"]
+    guaranteed.clock.forward(600)
+    run(ann)
+    assert posted(guaranteed) == ["e1", "e2", "e3", "e4", "e5"]
+
+
+def test_a_slot_of_a_guarantee_that_comes_back_is_used_at_once(guaranteed: Stage) -> None:
+    ann = guaranteed.worker()
+    send(guaranteed, "d1", category="deploys")
+    run(ann)
+    guaranteed.clock.forward(10)
+    send(guaranteed, "e1", "e2")
+    posts = ann.go()
+    send(guaranteed, "d2", category="deploys")
+    send(guaranteed, "e3")
+    run(ann)
+    for post in posts:
+        ann.answer(post, UNDELIVERABLE if post.candidate.leased.id == "e1" else Receipt(UNPACED, "1.0"))
+    run(ann)
+    assert "e3" in posted(guaranteed)
+
+
 # Changed limits
+
+
+@pytest.fixture
+def following(redis: Database) -> tuple[Stage, Worker]:
+    """A worker that follows limits under which events of ``errors`` and ``deploys`` wait for one limit."""
+    stage = Stage(redis)
+    ann = stage.worker("ann")
+    ann.follow(stage.put_in_force(deferring("{errors: {}, vip: {guarantee: 1}}")))
+    return stage, ann
+
+
+def deferring(categories: str, max_age: str = "24h") -> str:
+    return (
+        f'channels: {{"{UNPACED}": {{pace: none}}}}\nglobal: {{limits: [3/1h]}}\n'
+        f"defaults: {{limits: [], on_limit: defer, max_age: {max_age}}}\ncategories: {categories}\n"
+    )
+
+
+def test_a_guarantee_that_was_given_later_is_used_though_older_events_wait(following: tuple[Stage, Worker]) -> None:
+    stage, ann = following
+    send(stage, "d1", "d2", category="deploys")
+    run(ann)
+    send(stage, *(f"d{n}" for n in range(3, 6)), category="deploys")
+    send(stage, "e1")
+    run(ann)
+    assert posted(stage) == ["d1", "d2"]
+    ann.follow(stage.put_in_force(deferring("{errors: {guarantee: 1}, vip: {}}")))
+    run(ann)
+    assert posted(stage) == ["d1", "d2", "e1"]
+
+
+def test_a_max_age_that_was_shortened_ends_what_waits_behind_the_first_too(following: tuple[Stage, Worker]) -> None:
+    stage, ann = following
+    send(stage, *(f"d{n}" for n in range(6)), category="deploys")
+    run(ann)
+    ann.follow(stage.put_in_force(deferring("{errors: {}, vip: {guarantee: 1}}", max_age="8s")))
+    run(ann)
+    stage.clock.forward(9)
+    run(ann)
+    assert (stage.total("sent"), stage.total("dead")) == (2, 4)
 
 
 def test_limits_that_were_raised_reach_what_waits_with_the_next_worker(redis: Database) -> None:

@@ -114,7 +114,7 @@ def test_publishing_says_that_all_that_waits_is_to_ask_anew_and_wakes_the_fleet(
     redis.zadd(KEYS.leases, {"ann": START_US, "bob": START_US, "cy": START_US})
     publish(versions, "a")
     begins = f"{START_US} 0".encode()
-    assert redis.hgetall(KEYS.reopening) == {b"lines": begins, b"timers": begins}
+    assert redis.hgetall(KEYS.reopening) == {b"lines": begins, b"timers": begins, b"shared": b"0"}
     assert redis.llen(KEYS.wake) == 3
     redis.delete(KEYS.reopening)
     publish(versions, "b", Unless.ANY)
