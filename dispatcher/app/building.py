@@ -37,7 +37,13 @@ def build_sink(settings: Settings, requests: Requests | None = None) -> Sink:
     timeout_s = settings.slack_timeout.total_seconds()
     if settings.slack_token is not None:
         token = BotToken(settings.slack_token.get_secret_value())
-        return SlackSink(token, base_url=settings.slack_base_url, timeout_s=timeout_s, requests=requests)
+        return SlackSink(
+            token,
+            namespace=settings.namespace,
+            base_url=settings.slack_base_url,
+            timeout_s=timeout_s,
+            requests=requests,
+        )
     if settings.slack_webhook_url is not None:
         webhook = Webhook(settings.slack_webhook_url.get_secret_value())
         return SlackSink(webhook, timeout_s=timeout_s, requests=requests)

@@ -58,13 +58,16 @@ class WebApi:
 
     can_update: Final = True
 
-    def __init__(self, token: BotToken, transport: Transport, base_url: str, requests: Requests) -> None:
+    def __init__(
+        self, token: BotToken, transport: Transport, base_url: str, requests: Requests, namespace: str
+    ) -> None:
         self._client = ApiClient(token, transport, base_url, requests)
-        self._history = History(self._read)
+        self._namespace = namespace
+        self._history = History(self._read, namespace)
 
     def post(self, message: Message) -> PostResult:
         """What one request came to. Raises ``ExchangeFailed`` where no answer came."""
-        mark = event_mark(message.event_id)
+        mark = event_mark(message.event_id, self._namespace)
         # client_msg_id is undocumented: Slack may recognise a repeat by it, and we do not count on that.
         arguments = {
             "channel": message.channel,

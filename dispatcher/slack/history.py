@@ -11,13 +11,15 @@ from dispatcher.core.posts import Ambiguous, Paused, RateLimitedBySlack, Receipt
 from dispatcher.core.states import MARGIN_US, Absent, Rest, ScanLater, ScanResult, Search, Unreadable
 from dispatcher.slack.replies import date_us, event_mark, mark_of, read_api_problem
 from dispatcher.slack.taxonomy import Problem
-from dispatcher.slack.transport import ExchangeFailed
+from dispatcher.slack.transport import TOO_LARGE, ExchangeFailed
 
 Answer: TypeAlias = tuple[int, Mapping[str, str], object]
 Call: TypeAlias = Callable[[str, Mapping[str, Any]], Answer]
 """One call of a Web API method with form arguments: status, headers and decoded body."""
 
 PAGE: Final = 200
+"""Messages of one answer. If the answer is too large, a quarter of them is asked for, and so on."""
+
 SHORT_PAGE: Final = 15
 """So many messages a page, and one page a minute, are all that Slack shows to apps that are sold outside of its
 marketplace."""
@@ -74,8 +76,9 @@ class _Clocks:
 class History:
     """Looks for posts in what Slack shows of a channel or thread. May be used by several threads at once."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call, namespace: str = "dispatcher") -> None:
         self._call = call
+        self._namespace = namespace
         self.ids: dict[str, str] = {}
         """Slack's ids of channels, as far as they are known."""
         self._is_cut_short = False
@@ -88,7 +91,7 @@ class History:
 
     def scan(self, search: Search) -> ScanResult:
         """One scan, newest first, as far as is needed; the caller bounds its time. Raises nothing of the network."""
-        wanted = {event_mark(event_id): event_id for event_id in search.event_ids}
+        wanted = {event_mark(event_id, self._namespace): event_id for event_id in search.event_ids}
         found: dict[str, Receipt] = {}
         clocks = _Clocks(search.now_us)
         try:
@@ -168,11 +171,22 @@ class History:
     def _page(
         self, method: str, arguments: Mapping[str, Any], clocks: _Clocks
     ) -> dict[str, Any] | ScanLater | Unreadable:
-        status, headers, data = self._call(method, arguments)
+        status, headers, data = self._answer(method, arguments)
         clocks.note(headers)
         if isinstance(data, dict) and data.get("ok") is True:
             return data
         return _obstacle(read_api_problem(status, headers, data), method)
+
+    def _answer(self, method: str, arguments: Mapping[str, Any]) -> Answer:
+        """The answer, with fewer rows than asked for where one with all of them would be too large."""
+        limit = arguments["limit"]
+        while True:
+            try:
+                return self._call(method, {**arguments, "limit": limit})
+            except ExchangeFailed as failure:
+                if failure.code != TOO_LARGE or limit == 1:
+                    raise
+                limit = max(1, limit // 4)
 
 
 def _arguments(channel: str, search: Search, back_us: int, cursor: str) -> dict[str, Any]:

@@ -217,9 +217,12 @@ def result_of(status: int, answer: Any) -> Result:  # noqa: ANN401 - what the bo
 METADATA_TYPE: Final = "dispatcher_event"
 
 
-def event_mark(event_id: str) -> str:
-    """A digest of the id, because a workspace can read the metadata."""
-    return blake2b(event_id.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+def event_mark(event_id: str, namespace: str = "dispatcher") -> str:
+    """A digest of the id, because a workspace can read the metadata.
+
+    Two namespaces that post to one channel may both know an id.
+    """
+    return blake2b(f"{namespace} {event_id}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def metadata_of(mark: str) -> dict[str, Any]:

@@ -30,13 +30,15 @@ class SlackSink:
     ``base_url`` is another Web API root than Slack's own (webhooks carry theirs). ``timeout_s`` bounds one whole
     post, whatever the network does, and so does ``by_s``. ``post`` may be called by several threads at once; it makes
     a second request only after Slack has refused the first for a part that can be left out. Proxies: see
-    ``Transport``. Raises ``ConfigError`` for a URL or proxy that cannot be used.
+    ``Transport``. Raises ``ConfigError`` for a URL or proxy that cannot be used. A history scan finds only posts of
+    the same ``namespace``.
     """
 
     def __init__(
         self,
         credential: BotToken | Webhook,
         *,
+        namespace: str = "dispatcher",
         base_url: str | None = None,
         timeout_s: float = 10.0,
         requests: Requests | None = None,
@@ -50,7 +52,7 @@ class SlackSink:
                 api = base_url or SLACK_API
                 self._where = checked_url(api, "DISPATCHER_SLACK_BASE_URL", SLACK_API).netloc
                 self._transport = Transport(api, timeout_s)
-                self._way: WebApi | Hook = WebApi(credential, self._transport, api, self.requests)
+                self._way: WebApi | Hook = WebApi(credential, self._transport, api, self.requests, namespace)
             case Webhook():
                 self._where = "webhook"
                 self._transport = Transport(credential.url, timeout_s)

@@ -156,6 +156,12 @@ TABLE: Final = (
         "the connection ended before the answer",
         "look at the network and the proxy",
     ),
+    _row(
+        "answer_too_large",
+        Meaning.MAYBE,
+        "the answer was longer than any of Slack's",
+        "look at DISPATCHER_SLACK_BASE_URL and the proxy",
+    ),
     # An operator is needed.
     _row("invalid_auth not_authed token_revoked", Meaning.OPERATOR, "Slack does not accept the token", _TOKEN),
     _row("token_expired", Meaning.OPERATOR, "the token has expired", f"turn token rotation off, or {_TOKEN}"),

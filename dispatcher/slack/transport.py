@@ -50,6 +50,9 @@ _PLAIN: Final = {"Accept-Encoding": "identity"}
 MAX_ANSWER_BYTES: Final = 1024 * 1024
 """Of one whole answer, headers and all."""
 
+TOO_LARGE: Final = "answer_too_large"
+"""The code of an answer of more than ``MAX_ANSWER_BYTES``. The request did leave."""
+
 IDLE_S: Final = 3.0
 """An idle connection is closed after this time. Servers wait longer (5 s and more), so they rarely close one first."""
 
@@ -154,7 +157,8 @@ class Transport:
             if connection.is_unread():
                 self._idle.close()  # they may end in the same moment, and another attempt should find a new one
                 raise ExchangeFailed("connection_closed", _reason(error)) from error
-            raise ExchangeFailed("connection_lost", _reason(error)) from error
+            code = error.code if isinstance(error, NoAnswer) else "connection_lost"
+            raise ExchangeFailed(code, _reason(error)) from error
         finally:
             if connection.can_be_kept:
                 self._idle.keep(connection)
@@ -368,6 +372,14 @@ class Reply:
 class NoAnswer(ConnectionError):
     """What came is no answer in HTTP, or not the whole of one."""
 
+    code = "connection_lost"
+
+
+class AnswerTooLarge(NoAnswer):
+    """The answer has more bytes than are read."""
+
+    code = TOO_LARGE
+
 
 class _Answers:
     """Reads the answers that come on one connection, one after another. An interim answer (1xx) is passed over."""
@@ -400,18 +412,15 @@ class _Answers:
             if not self.is_whole:
                 raise NoAnswer(f"no answer in HTTP: {error}") from error
         if self.size > MAX_ANSWER_BYTES and not self.is_whole:
-            raise self._cut_off()
+            raise AnswerTooLarge(f"the answer has more than {MAX_ANSWER_BYTES} bytes")
 
     def _end(self) -> None:
         if not self.size:
             raise NoAnswer("the connection ended without an answer")
         ends_with_connection = not {"content-length", "transfer-encoding"} & self.headers.keys()
         if not (self.is_headed and ends_with_connection):
-            raise self._cut_off()
+            raise NoAnswer(f"the answer was cut off after {len(self.body)} bytes")
         self.is_whole = True
-
-    def _cut_off(self) -> NoAnswer:
-        return NoAnswer(f"the answer was cut off after {len(self.body)} bytes")
 
     # What the parser calls; what follows a whole answer is no part of it
 

@@ -152,7 +152,7 @@ class Handler(BaseHTTPRequestHandler):
         """The page, the ledger, and methods whose arguments stand in the address."""
         path, shown = urlsplit(self.path).path, (self.server.workspace, self.server.faults)
         if path == "/":
-            self._send(HTTPStatus.OK, _HTML, render(*shown).encode())
+            self._send(HTTPStatus.OK, _HTML, render(*shown).encode("utf-8", "replace"))
         elif path == "/ledger":
             self._send(HTTPStatus.OK, _JSON, json.dumps(as_json(*shown)).encode())
         elif path.startswith("/api/"):

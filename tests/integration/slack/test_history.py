@@ -14,7 +14,7 @@ import pytest
 
 from dispatcher.core.limits import US
 from dispatcher.core.posts import Message, Paused, Receipt
-from dispatcher.core.states import MARGIN_US, Absent, ScanLater, Search, Unreadable
+from dispatcher.core.states import MARGIN_US, Absent, ScanLater, ScanResult, Search, Unreadable
 from dispatcher.slack.credentials import BotToken
 from dispatcher.slack.history import PAGE, SHORT_PAGE
 from dispatcher.slack.replies import event_mark, metadata_of
@@ -80,6 +80,29 @@ def test_a_post_is_found_by_its_mark_under_the_id_of_its_channel(start: Start) -
     post(slack, metadata={"event_type": "another_app", "event_payload": {"id": event_mark("event-2")}})
     result = token_sink(slack).scan(search("event-1", "event-2"))
     assert (result.found, result.rest) == ({"event-1": Receipt(OPS, ts)}, Absent())
+
+
+def test_messages_too_large_for_one_answer_are_read_in_smaller_pages(start: Start) -> None:
+    slack = start()
+    ts = deliver(slack)
+    for _ in range(60):
+        post(slack, text="\u0436" * 3_900)  # six bytes of JSON each
+    result = token_sink(slack).scan(search("event-1"))
+    assert (result.found, result.rest) == ({"event-1": Receipt(OPS, ts)}, Absent())
+
+
+def test_channels_too_many_for_one_answer_are_listed_in_smaller_pages(start: Start) -> None:
+    slack = start(channels=frozenset(f"#{n:05}{'x' * 75}" for n in range(9_000)) | {"#ops"})
+    ts = deliver(slack)
+    sink = token_sink(slack)
+    assert sink.scan(search("event-1")).found == {"event-1": Receipt(OPS, ts)}
+
+
+def test_a_post_of_another_namespace_with_the_same_id_is_not_found(start: Start) -> None:
+    slack = start()
+    deliver(slack)
+    sink = SlackSink(BotToken(slack.token), base_url=slack.base_url, namespace="staging")
+    assert sink.scan(search("event-1")) == ScanResult({}, Absent())
 
 
 def test_a_channel_without_messages_shows_nothing(start: Start) -> None:

@@ -183,11 +183,17 @@ def test_a_redirect_is_not_followed(slack: StandIn) -> None:
 
 
 @pytest.mark.parametrize(
-    "answer",
-    [b"", b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 abc\r\n\r\n", b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 200_000],
-    ids=["nothing", "ssh", "bad status", "headers without end"],
+    ("answer", "code"),
+    [
+        (b"", "connection_lost"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "connection_lost"),
+        (b"HTTP/1.1 abc\r\n\r\n", "connection_lost"),
+        (b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 200_000, "answer_too_large"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2000000\r\n\r\n" + b" " * 2_000_000, "answer_too_large"),
+    ],
+    ids=["nothing", "ssh", "bad status", "headers without end", "body too large"],
 )
-def test_an_answer_that_is_not_http_is_ambiguous(answer: bytes) -> None:
+def test_an_answer_that_is_none_of_slacks_is_ambiguous(answer: bytes, code: str) -> None:
     def serve(connection: socket.socket) -> None:
         read_request(connection)
         connection.sendall(answer)
@@ -195,7 +201,7 @@ def test_an_answer_that_is_not_http_is_ambiguous(answer: bytes) -> None:
     with RawServer(serve) as server:
         result = SlackSink(BotToken("xoxb-1"), base_url=f"http://127.0.0.1:{server.port}").post(MESSAGE)
     assert isinstance(result, Ambiguous)
-    assert result.code == "connection_lost"
+    assert result.code == code
 
 
 def test_an_answer_without_end_is_cut_off() -> None:

@@ -85,6 +85,12 @@ def test_an_empty_page_says_how_to_fill_it(slack: StandIn) -> None:
     assert "dispatcher send errors" in root.text
 
 
+def test_half_of_a_surrogate_pair_is_shown_as_a_question_mark(slack: StandIn) -> None:
+    post(slack, text="half \ud83d")
+    (card,) = page(slack).all("section", "card")
+    assert said(card) == ["half ?"]
+
+
 def test_each_channel_shows_its_newest_messages_and_counts_all(slack: StandIn) -> None:
     for number in range(7):
         post(slack, text=f"text {number}")
