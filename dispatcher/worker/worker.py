@@ -20,7 +20,13 @@ from dispatcher.core.ports import Overtaken
 from dispatcher.core.states import Leased, Sent, Settlement, Undecodable, boottime_s
 from dispatcher.core.transitions import taken_again
 from dispatcher.errors import ConfigError, GateUnavailable
-from dispatcher.server.connection import ANSWER_TIMEOUT_S, Client, shorten_timeout, translate_outages
+from dispatcher.server.connection import (
+    ANSWER_TIMEOUT_S,
+    Client,
+    shorten_timeout,
+    translate_outages,
+    translate_refusals,
+)
 from dispatcher.store.leases import AHEAD, Outbox, Taken
 from dispatcher.store.snapshot import Books
 from dispatcher.worker.child_process import SAME_FROM_PARENT_S, SAME_SIGNAL_S
@@ -120,7 +126,8 @@ class Worker:
     def run(self, *, burst: bool = False) -> None:
         """Work until a signal comes or, in burst, until no admitted event is left to post; then sign off.
 
-        Raises ``ConfigError`` if the limits in force cannot be read. Any other exception is a defect of ours.
+        Raises ``ConfigError`` if the limits in force cannot be read, or the server refuses us. Any other exception is a
+        defect of ours.
         """
         taken: Taken | None = None
         try:
@@ -467,7 +474,10 @@ class Worker:
         return self._outbox.keep_only(self._in_hand())
 
     def _reconnect(self, error: GateUnavailable) -> None:
-        """Go on after the server was away: renew first, give back undecided events, keep the posts in flight."""
+        """Go on after the server was away: renew first, give back undecided events, keep the posts in flight.
+
+        Raises ``ConfigError`` when the server refuses us: this process keeps the URL that it began with.
+        """
         self._log.say("redis.lost", detail=str(error))
         lost_at, pause_s = self._clock(), _RECONNECT_FROM_S
         self._lost = error
@@ -475,8 +485,9 @@ class Worker:
             self._doorbell.close()
             self._doorbell.sleep(pause_s, server=False)
             try:
-                returned = self._keep_only_in_hand()
-                self._presence.renew()
+                with translate_refusals(self._client):
+                    returned = self._keep_only_in_hand()
+                    self._presence.renew()
             except GateUnavailable:
                 pause_s = min(pause_s * 2, _RECONNECT_TO_S)
                 self._unsettled += self._post_pool.collect()

@@ -180,6 +180,20 @@ def test_a_wrong_password_is_a_matter_of_configuration() -> None:
         assert "other-word" not in str(caught.value)
 
 
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_worker_ends_when_its_server_asks_for_a_password(
+    own_server: RedisServer, slack: StandIn, tmp_path: Path, processes: str
+) -> None:
+    """As at its start: a running worker keeps its URL."""
+    client: Database = connect(own_server.url)
+    with Command("worker", "--processes", processes, env=env_for(own_server, slack, tmp_path), cwd=tmp_path) as worker:
+        until(lambda: len(worker.named("worker.started")) == int(processes), "all workers")
+        client.config_set("requirepass", "secret-word")
+        client.client_kill_filter(_type="normal", skipme=True)
+        assert worker.wait() == 78
+        assert "asks for a password, and DISPATCHER_REDIS_URL has none" in worker.stderr()
+
+
 def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
     with connect(f"unix://{tmp_path}/none") as client, pytest.raises(GateUnavailable, match="it cannot be reached"):
         reach(client, "it")
