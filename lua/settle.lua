@@ -37,6 +37,7 @@
 --             "recovers": true: it tells of a recovery; "is_told": the message about the failure says so, or this one does,
 --             "uneditable": true: that message cannot be edited,
 --             "thread": name of its thread | absent, "ts": of the message that was posted,
+--             "begins_thread": true: the message that its last post went under takes no replies, and begins the thread no more,
 --             "since": instant (text) from which on an event that is sent might be posted,
 --             "letter": {field: string, ...} of a dead letter; this script adds the payload, and a header that cannot be read,
 --             of a parked event: "onto": position of the channel in whose line it waits, because its own is gone ("said") | absent,
@@ -318,7 +319,9 @@ local function settle(event)
   if event.remember then
     accounting.remember(at, { event.id })
   end
-  if event.thread and event.ts then
+  if event.begins_thread then
+    threads.forget(thread_keys, event.thread, header.root)
+  elseif event.thread and event.ts and not header.root then -- a reply begins no thread
     threads.begin(thread_keys, event.thread, event.ts)
   end
   if event.why and event.limited then

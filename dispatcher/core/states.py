@@ -477,7 +477,8 @@ class Place(StrEnum):
 class Parked:
     """Waits at ``place``; ``wait_us`` is the time until its timer (from now, or from its post), or known of its line.
 
-    ``detail`` is what the sink said. With a ``fallback`` it waits in the line of that channel, and is posted there.
+    ``detail`` is what the sink said. With a ``fallback`` it waits in the line of that channel, and is posted there. If
+    it ``begins_thread``, the first message of its thread takes no replies, and the thread is forgotten.
     """
 
     place: Place
@@ -487,6 +488,7 @@ class Parked:
     denied: Denied | None = None
     detail: str | None = None
     fallback: Fallback | None = None
+    begins_thread: bool = False
 
 
 class Step(StrEnum):

@@ -40,6 +40,17 @@ MAX_DEATHS: Final = 3
 GONE: Final = frozenset({"channel_not_found", "is_archived"})
 """Slack's answers where a channel is gone or archived: the event goes to its category's fallback."""
 
+NO_REPLIES: Final = frozenset(
+    {
+        "cannot_reply_to_message",
+        "external_channel_thread_locked",
+        "restricted_action_non_threadable_channel",
+        "restricted_action_thread_locked",
+        "thread_not_found",
+    }
+)
+"""Slack's answers where a message takes no replies: an event that only names a thread begins it anew."""
+
 UNKNOWN_CATEGORY: Final = "unknown_category"
 """The code of a dead letter whose category the limits do not accept."""
 
@@ -347,7 +358,8 @@ def after_post(  # noqa: PLR0911 - one return for each result of a post
     The event keeps its slots if it is or may be posted. It holds them while it waits for another attempt. It gives them
     back when it will never be posted. An attempt is used up only by a cause that another attempt can meet again. An
     event that may have been posted is reconciled ``grace_us`` microseconds after its post was marked. Where the channel
-    is gone, the event waits for its ``fallback``, with all of its attempts.
+    is gone, the event waits for its ``fallback``, with all of its attempts. Where the first message of its thread takes
+    no replies, the event is to begin the thread anew; it uses an attempt, since others may do so before it.
     """
     leased, terms = started.candidate.leased, started.candidate.terms
     tried, spared = started.attempt, started.attempt - 1
@@ -368,9 +380,9 @@ def after_post(  # noqa: PLR0911 - one return for each result of a post
                 return settlement(DeadLettered(Reason.EXHAUSTED, detail, code), Slots.RELEASE, reached=reached)
             waits = Parked(Place.TIMER, Reason.RETRY, backoff(tried), code, detail=detail)
             return settlement(waits, Slots.HOLD, attempt=tried if uses_attempt else spared, reached=reached)
-        case Rejected(code, detail) if code in GONE and fallback is not None:
-            waits = Parked(Place.LINE, Reason.RETRY, 0, code, detail=detail, fallback=fallback)
-            return settlement(waits, Slots.HOLD, attempt=0, replied=True, arrived=True, reached=True)
+        case Rejected() if (elsewhere := _elsewhere(started, result, fallback)) is not None:
+            used = tried if elsewhere.fallback is None else 0
+            return settlement(elsewhere, Slots.HOLD, attempt=used, replied=True, arrived=True, reached=True)
         case Rejected(code, detail):
             letter = DeadLettered(Reason.REJECTED, f"{detail}{_as_fallback(leased)}", code)
             return settlement(letter, Slots.RELEASE, replied=True, arrived=True, reached=True)
@@ -383,6 +395,15 @@ def after_post(  # noqa: PLR0911 - one return for each result of a post
             return settlement(waits, Slots.HOLD, pause=result)
         case _:
             assert_never(result)
+
+
+def _elsewhere(started: Started, refused: Rejected, fallback: Fallback | None) -> Parked | None:
+    """How an event waits that can be posted at another place than the one that was refused; None if there is none."""
+    if refused.code in GONE and fallback is not None:
+        return Parked(Place.LINE, Reason.RETRY, 0, refused.code, detail=refused.detail, fallback=fallback)
+    if refused.code in NO_REPLIES and started.thread_ts is not None:
+        return Parked(Place.LINE, Reason.RETRY, 0, refused.code, detail=refused.detail, begins_thread=True)
+    return None
 
 
 def _as_fallback(leased: Leased) -> str:

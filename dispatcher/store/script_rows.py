@@ -277,8 +277,11 @@ def settlement_row(settlement: Settlement, table: Table, shown_chars: int) -> di
             row["shown"] = shown_of(subject.event, shown_chars)
     row |= _ended(settlement.outcome, settlement)
     row |= _counted(settlement, table)
-    if isinstance(settlement.outcome, Parked) and (onto := settlement.outcome.fallback) is not None:
-        row["onto"] = table.channel(onto.channel, onto.pace)
+    if isinstance(settlement.outcome, Parked):
+        if (onto := settlement.outcome.fallback) is not None:
+            row["onto"] = table.channel(onto.channel, onto.pace)
+        if settlement.outcome.begins_thread:
+            row["begins_thread"] = True
     if isinstance(settlement.outcome, Dropped | Hushed):
         del row["channel"]  # it never had a turn, or a place in a line
     row |= {name: True for name in ("replied", "arrived", "resume") if getattr(settlement, name)}

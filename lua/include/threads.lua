@@ -24,6 +24,14 @@ local threads = module(function(threads)
     return root and #root <= MOST_TS and root or nil
   end
 
+  -- The thread is forgotten, unless it has another first message by now.
+  function threads.forget(at, name, root)
+    if plan.hget(at.roots, name) == root then
+      plan.zrem(at.threads, name)
+      plan.hdel(at.roots, name)
+    end
+  end
+
   -- This message is the thread's first, unless it has one. Forgets twice as many threads whose time has come.
   function threads.begin(at, name, ts)
     if threads.root(at, name) then

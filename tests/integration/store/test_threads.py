@@ -8,6 +8,7 @@ import pytest
 
 from dispatcher.core.posts import Ambiguous, Message, PostResult, Receipt, Rejected
 from dispatcher.core.states import Started
+from dispatcher.core.transitions import NO_REPLIES
 from tests.support.doubles import START_US
 from tests.support.servers import Database
 from tests.support.stage import REMEMBER_US, UNPACED, Stage, Worker, policy_of
@@ -17,19 +18,25 @@ ROOT: Final = "1732100000.000100"
 
 
 class Slack:
-    """Gives each message the next ts, and keeps under which it was posted."""
+    """Gives each message the next ts, and keeps under which it was posted.
+
+    ``closed`` are the messages that take no replies, each with the code of the answer.
+    """
 
     def __init__(self) -> None:
         self.posted: dict[str, str | None] = {}
+        self.closed: dict[str, str] = {}
 
     def __call__(self, message: Message) -> PostResult:
+        if message.thread_ts in self.closed:
+            return Rejected(self.closed[message.thread_ts], "no replies")
         self.posted[message.event_id] = message.thread_ts
         return Receipt(message.channel, f"1732100000.000{len(self.posted)}00")
 
 
 @pytest.fixture
 def stage(redis: Database) -> Stage:
-    stage = Stage(redis, policy_of("", "", pace="1000/1s"))
+    stage = Stage(redis, policy_of("1000/30m", "", pace="1000/1s"))
     stage.prolongs = True
     return stage
 
@@ -163,6 +170,62 @@ def test_an_unconfirmed_first_post_is_searched_for_in_the_channel_after_its_thre
         ann.run()
         stage.clock.forward(11)
     assert [(search.event_ids, search.thread_ts) for search in ann.desk.searches][:1] == [(("a",), None)]
+
+
+@pytest.mark.parametrize("code", sorted(NO_REPLIES))
+def test_where_the_first_message_takes_no_replies_the_next_event_begins_the_thread_anew(
+    stage: Stage, ann: Worker, slack: Slack, code: str
+) -> None:
+    stage.send("a", channel="#ops", thread="k")
+    run(stage, ann)
+    slack.closed = {ROOT: code}
+    stage.send("b", "c", channel="#ops", thread="k")
+    run(stage, ann)
+    assert slack.posted == {"a": None, "b": None, "c": "1732100000.000200"}
+    assert (stage.total("sent"), stage.total("dead")) == (3, 0)
+    assert set(stage.slots("global")) == {"a", "b", "c"}
+
+
+def test_a_thread_that_others_have_begun_anew_is_kept(stage: Stage, ann: Worker, slack: Slack) -> None:
+    """Also a reply that arrived begins none: Slack takes no replies to a reply."""
+    bob = worker_of(stage, "bob", slack)
+    stage.send("a", channel=UNPACED, thread="k")
+    run(stage, ann)
+    slack.closed = {ROOT: "cannot_reply_to_message"}
+    stage.send("b", "c", "d", channel=UNPACED, thread="k")
+    b, c, d = ann.go()
+    ann.deliver([b])
+    bob.run()
+    ann.deliver([c])
+    slack.closed = {}
+    ann.deliver([d])
+    run(stage, bob)
+    assert slack.posted == {"a": None, "b": None, "d": ROOT, "c": "1732100000.000200"}
+    stage.send("e", channel=UNPACED, thread="k")
+    run(stage, bob)
+    assert slack.posted["e"] == "1732100000.000200"
+
+
+def test_a_reply_that_arrives_after_its_thread_was_forgotten_begins_none(
+    stage: Stage, ann: Worker, slack: Slack
+) -> None:
+    stage.send("a", channel=UNPACED, thread="k")
+    run(stage, ann)
+    stage.send("b", "c", channel=UNPACED, thread="k")
+    b, c = ann.go()
+    slack.closed = {ROOT: "cannot_reply_to_message"}
+    ann.deliver([b])
+    slack.closed = {}
+    ann.deliver([c])
+    assert slack.posted == {"a": None, "c": ROOT}
+    assert not stage.redis.exists(*stage.keys.threads)
+
+
+def test_an_event_that_names_the_message_itself_is_rejected_with_it(stage: Stage, ann: Worker, slack: Slack) -> None:
+    slack.closed = {ROOT: "cannot_reply_to_message"}
+    stage.send("a", channel="#ops", thread="k", thread_ts=ROOT)
+    run(stage, ann)
+    assert (slack.posted, stage.total("dead")) == ({}, 1)
 
 
 def test_a_thread_is_kept_for_a_day_after_its_last_message(stage: Stage, ann: Worker, slack: Slack) -> None:
