@@ -30,6 +30,7 @@ from dispatcher.logs.event_log import EventLog, process_log
 from dispatcher.server.connection import Client, connect, translate_outages, translate_refusals
 from dispatcher.settings.environment import Settings
 from dispatcher.settings.loading import load_settings
+from dispatcher.slack.console import ConsoleSink
 from dispatcher.store.admission import Prefilter
 from dispatcher.store.dead_letters import DeadLetters
 from dispatcher.store.intake import claim_namespace
@@ -80,6 +81,8 @@ def run_worker(  # noqa: PLR0913 - what a run is given, the rest by name
     snapshot, begun = preflight(settings, server, events, begin)
     with translate_refusals(client), translate_outages():
         worker = run.worker(begun, is_hung_up, rereads=joins)
+        if isinstance(sink, ConsoleSink):
+            sink.when_closed = worker.stop
         worker.heed_signals(has_parent=joins)
         heeding()
         where = {"server": server.shown, "limits": begun.version.file, "version": begun.version.number}

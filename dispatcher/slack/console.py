@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
 from typing import TextIO
 
-from dispatcher.core.posts import Message, PostResult, Receipt, Retryable
+from dispatcher.core.posts import Message, PostResult, Receipt
 from dispatcher.core.rendering import one_line, unescape
 from dispatcher.core.states import ScanResult, Search, Unreadable, boottime_s
 from dispatcher.slack.taxonomy import problem
 
 
 class ConsoleSink:
-    """Prints one line per message, ``#channel  text``, neutralised and whole; may be used by several threads."""
+    """Prints one line per message, ``#channel  text``, neutralised and whole; may be used by several threads.
+
+    ``when_closed`` is called, perhaps more than once, when nobody can read what is printed, now or later.
+    """
 
     def __init__(self, stream: TextIO | None = None) -> None:
+        self.when_closed: Callable[[], None] = lambda: None
         self._stream = stream
         self._lock = threading.Lock()
 
@@ -30,7 +35,7 @@ class ConsoleSink:
         return self.post(message, by_s=by_s)
 
     def post(self, message: Message, *, by_s: float | None = None) -> PostResult:
-        """Print the message; ``Retryable`` when the output is closed or full, or the message is too late."""
+        """Print the message; nothing is posted where the output is closed or full, or the message is too late."""
         if by_s is not None and boottime_s() >= by_s:
             return problem("too_late")
         line = f"{one_line(message.channel)}  {one_line(unescape(message.text), 4_000)}\n"
@@ -40,8 +45,11 @@ class ConsoleSink:
             with self._lock:
                 stream.write(line.encode(encoding, "backslashreplace").decode(encoding))
                 stream.flush()
-        except (OSError, ValueError) as error:
-            return Retryable("console_failed", one_line(str(error)))
+        except (BrokenPipeError, ValueError) as error:
+            self.when_closed()
+            return problem("console_closed", one_line(str(error)))
+        except OSError as error:
+            return problem("console_failed", one_line(str(error)))
         return Receipt(message.channel, None)
 
     def scan(self, search: Search) -> ScanResult:

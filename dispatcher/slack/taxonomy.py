@@ -1,8 +1,8 @@
 """What every answer of Slack means: one table from code or cause to what follows, and what an operator is told to do.
 
-Pure. A code is Slack's own (``channel_not_found``), ``http_`` and a status, or one of the causes that
-``transport`` names (``connection_refused``). A code that nobody knows is a refusal where Slack itself says
-``ok: false``; anywhere else it is ``MAYBE``: an alert posted twice is better than one lost.
+Pure. A code is Slack's own (``channel_not_found``), ``http_`` and a status, or one of the causes that ``transport`` and
+``console`` name (``connection_refused``). A code that nobody knows is a refusal where Slack itself says ``ok: false``;
+anywhere else it is ``MAYBE``: an alert posted twice is better than one lost.
 
 The table has every code that Slack documents for the methods this package calls (chat.postMessage, chat.update,
 conversations.history, conversations.replies, conversations.list, auth.test) and for incoming webhooks. They were
@@ -103,6 +103,12 @@ TABLE: Final = (
     ),
     _row("too_late", Meaning.NOT_TRIED, "its time had passed before it could be sent"),
     _row("connection_closed", Meaning.NOT_TRIED, "the kept connection was closed before a byte of it was read"),
+    _row(
+        "console_closed",
+        Meaning.NOT_TRIED,
+        "nobody reads the output of this worker",
+        "start a worker whose output is read",
+    ),
     # Not posted: Slack says so.
     _row("request_timeout", Meaning.AGAIN, "the request reached Slack incomplete"),
     _row("external_channel_migrating", Meaning.AGAIN, "Slack is moving the shared channel"),
@@ -217,6 +223,12 @@ TABLE: Final = (
         _HOOK,
     ),
     _row("team_disabled no_team", Meaning.OPERATOR, "the webhook's workspace is gone or disabled", _HOOK),
+    _row(
+        "console_failed",
+        Meaning.OPERATOR,
+        "a worker that prints the messages cannot write to its output",
+        "look at the file or device that its stdout goes to",
+    ),
     # Never, because of where it goes.
     _row("channel_not_found", Meaning.ROUTE, "no such channel, or a private one the app is not in", "invite the app"),
     _row("user_not_found", Meaning.ROUTE, "Slack knows no such person"),

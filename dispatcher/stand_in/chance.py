@@ -39,6 +39,8 @@ _NO_ANSWER: Final = frozenset(
         "connect_timeout",
         "connect_failed",
         "connection_closed",
+        "console_closed",
+        "console_failed",
         "proxy_failed",
         "tls_failed",
         "too_late",

@@ -290,13 +290,18 @@ class Worker:
         signal.signal(signal.SIGHUP, self._hear_hangup)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # see worker.child_process
 
+    def stop(self) -> None:
+        """Finish the posts in flight, give the rest back, and end. Any thread may call it, also again."""
+        if not self._is_stopping:
+            self._asked_at = self._clock()  # first: a signal that comes between the two counts from it
+            self._is_stopping = True
+            self._doorbell.ring()
+
     def request_stop(self, signum: int, frame: FrameType | None) -> None:
-        """First signal: finish the posts in flight, give the rest back. Second signal: stop at once; leases end."""
+        """First signal: ``stop``. Second signal: end at once; leases end by themselves."""
         del frame
         if not self._is_stopping:
-            self._is_stopping = True
-            self._asked_at = self._clock()
-            self._doorbell.ring()
+            self.stop()
         elif self._clock() - self._asked_at > self._same_signal_s:
             os._exit(128 + signum)
 

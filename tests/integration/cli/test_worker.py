@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import socket
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from dispatcher.producer.blocking import Producer
+from dispatcher.server.connection import connect
 from dispatcher.stand_in import StandIn
 from tests.support.commands import Streams, run, run_on
 from tests.support.processes import Command
@@ -72,6 +75,23 @@ def test_a_worker_that_still_looks_for_its_server_stops_with_0_as_well(tmp_path:
             worker.signal(signal.SIGTERM)
             assert worker.wait(5) == 0
     assert "Traceback" not in worker.stderr()
+
+
+@pytest.mark.parametrize("arguments", [("--burst",), (), ("--processes", "2")], ids=" ".join)
+def test_a_worker_that_prints_stops_when_nobody_reads_it(
+    redis_url: str, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    env = {"DISPATCHER_REDIS_URL": redis_url, "DISPATCHER_SINK": "console"}
+    Producer(connect(redis_url)).send_many({"category": "errors", "text": str(n)} for n in range(5))
+    with Command("worker", *arguments, env=env, cwd=tmp_path) as worker:
+        assert worker.process.stdout is not None
+        worker.process.stdout.close()
+        assert worker.wait() == 0
+    assert "Traceback" not in worker.stderr()
+    assert worker.named("event.parked")[-1]["code"] == "console_closed"
+    status = json.loads(run("status", "--json", **env).out)
+    assert (status["paused"], status["totals"]["dead"]) == (None, 0)
+    assert run("status", "--check", **env).code == 0
 
 
 @pytest.mark.usefixtures("tmp_path")

@@ -39,6 +39,8 @@ BELOW_ANY_ANSWER = {
     "tls_failed",
     "too_late",
     "connection_closed",
+    "console_closed",
+    "console_failed",
 }
 
 

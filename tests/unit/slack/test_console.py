@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import pytest
 
 from dispatcher.core.event import Event
-from dispatcher.core.posts import Message, Receipt, Retryable
+from dispatcher.core.posts import Message, Paused, Receipt, Retryable
 from dispatcher.core.rendering import message_for
 from dispatcher.core.states import boottime_s
 from dispatcher.slack.console import ConsoleSink
@@ -44,7 +45,19 @@ def test_the_console_sink_writes_what_the_terminal_cannot_show_as_escapes() -> N
 def test_the_console_sink_says_when_its_output_is_closed() -> None:
     stream = io.StringIO()
     stream.close()
-    assert isinstance(ConsoleSink(stream).post(MESSAGE), Retryable)
+    result = ConsoleSink(stream).post(MESSAGE)
+    assert isinstance(result, Retryable)
+    assert (result.code, result.uses_attempt, result.reached) == ("console_closed", False, None)
+
+
+def test_an_output_that_takes_nothing_needs_an_operator() -> None:
+    full = Path("/dev/full").open("w", encoding="utf-8")  # noqa: SIM115 - to close it is to write once more
+    result = ConsoleSink(full).post(MESSAGE)
+    with pytest.raises(OSError, match="No space left"):
+        full.close()
+    assert isinstance(result, Paused)
+    assert result.code == "console_failed"
+    assert result.detail.endswith("([Errno 28] No space left on device)")
 
 
 def test_the_console_sink_prints_again_what_has_changed() -> None:

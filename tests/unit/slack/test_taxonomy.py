@@ -14,7 +14,7 @@ from dispatcher.slack.taxonomy import COOL_DOWN_US, SLOW_COOL_DOWN_US, TABLE, UN
 # The error table, written down a second time: what each code and cause must come to.
 COOL_DOWN = "ratelimited rate_limited http_429"
 SLOW_COOL_DOWN = "message_limit_exceeded team_added_to_org org_login_required"
-NO_ATTEMPT_USED = "too_late connection_closed"
+NO_ATTEMPT_USED = "too_late connection_closed console_closed"
 NOT_SENT = "dns_failed connection_refused connect_timeout connect_failed proxy_failed tls_failed"
 NOT_NOW = """request_timeout external_channel_migrating streaming_state_conflict invalid_cursor
     list_record_comment_fetch_failed"""
@@ -24,7 +24,8 @@ MAYBE = """internal_error fatal_error service_unavailable update_failed rollup_e
 PAUSED = """invalid_auth not_authed account_inactive token_revoked token_expired missing_scope not_allowed_token_type
     access_denied accesslimited app_access_restricted two_factor_setup_required enterprise_is_restricted is_bot
     method_deprecated deprecated_endpoint upgrade_required unknown_method metadata_must_be_sent_from_app
-    team_access_not_granted invalid_token team_disabled no_service no_service_id no_active_hooks no_team"""
+    team_access_not_granted invalid_token team_disabled no_service no_service_id no_active_hooks no_team
+    console_failed"""
 WRONG_ROUTE = """channel_not_found user_not_found not_in_channel channel_is_limited_access is_archived no_permission
     restricted_action restricted_action_read_only_channel restricted_action_thread_only_channel
     restricted_action_thread_locked restricted_action_non_threadable_channel ekm_access_denied messages_tab_disabled
@@ -88,7 +89,7 @@ TESTED = (
     COOL_DOWN, SLOW_COOL_DOWN, NO_ATTEMPT_USED, NOT_SENT, NOT_NOW, MAYBE, PAUSED, WRONG_ROUTE, WRONG_CONTENT,
 )  # fmt: skip
 
-CAUSES = {"http", "dns", "connect", "connection", "proxy", "tls", "unreadable", "reply"}
+CAUSES = {"http", "dns", "connect", "connection", "console", "proxy", "tls", "unreadable", "reply"}
 
 
 def is_slacks_own(code: str) -> bool:
