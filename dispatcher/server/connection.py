@@ -183,13 +183,13 @@ def translate_refusals(client: Client | redis.asyncio.Redis | None = None) -> _T
     def translate(failure: BaseException) -> None:
         if isinstance(failure, RedisError) and not str(failure).startswith(_DEFECTS):
             raise ConfigError(_refusal(failure, client)) from failure
-        if isinstance(failure, GateUnavailable) and (login := _refused_login(failure)) is not None:
+        if isinstance(failure, GateUnavailable) and (login := refused_login(failure)) is not None:
             raise ConfigError(_refusal(login, client)) from failure
 
     return _Translation(translate)
 
 
-def _refused_login(error: BaseException | None) -> AuthenticationError | None:
+def refused_login(error: BaseException | None) -> AuthenticationError | None:
     """The refused login behind an error, which redis-py's asyncio wraps once more."""
     while error is not None and not isinstance(error, AuthenticationError):
         error = error.__cause__

@@ -23,6 +23,7 @@ from dispatcher.errors import ConfigError, GateUnavailable
 from dispatcher.server.connection import (
     ANSWER_TIMEOUT_S,
     Client,
+    refused_login,
     shorten_timeout,
     translate_outages,
     translate_refusals,
@@ -486,6 +487,9 @@ class Worker:
         self._log.say("redis.lost", detail=str(error))
         lost_at, pause_s = self._clock(), _RECONNECT_FROM_S
         self._lost = error
+        with translate_refusals(self._client):
+            if refused_login(error) is not None:  # connections that were made before may go on to work
+                raise error
         while not self._is_stopping:
             self._doorbell.close()
             self._doorbell.sleep(pause_s, server=False)

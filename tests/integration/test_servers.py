@@ -194,6 +194,24 @@ def test_a_worker_ends_when_its_server_asks_for_a_password(
         assert "asks for a password, and DISPATCHER_REDIS_URL has none" in worker.stderr()
 
 
+def test_a_worker_ends_also_where_its_other_connections_still_work(
+    own_server: RedisServer, slack: StandIn, tmp_path: Path
+) -> None:
+    client: Database = connect(own_server.url)
+    with Command("worker", env=env_for(own_server, slack, tmp_path), cwd=tmp_path) as worker:
+        until(lambda: listening(client), "a worker that sleeps")
+        client.config_set("requirepass", "secret-word")
+        client.client_kill_filter(_id=listening(client)[0])
+        assert worker.wait() == 78
+        assert "given_back" in worker.named("worker.stopped")[0], "the lease has ended in order"
+        assert len(worker.named("redis.lost")) == 2, "a connection is closed, and the next one is refused"
+
+
+def listening(client: Database) -> list[str]:
+    """The connections by which a worker waits for events."""
+    return [each["id"] for each in client.client_list() if each["cmd"] == "blmove"]
+
+
 def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
     with connect(f"unix://{tmp_path}/none") as client, pytest.raises(GateUnavailable, match="it cannot be reached"):
         reach(client, "it")
