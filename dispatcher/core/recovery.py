@@ -29,7 +29,6 @@ from dispatcher.core.states import (
     Started,
 )
 from dispatcher.core.tally import Counting, Telling, repeats_of
-from dispatcher.core.units import format_duration
 
 _OVER: Final = ":white_check_mark: "
 _UNITS_US: Final = (("h", 3_600 * US), ("min", 60 * US), ("s", US))
@@ -160,8 +159,6 @@ def after_edit(started: Started, result: PostResult, backoff: Backoff, grace_us:
 
 
 def _span(span_us: int) -> str:
-    """``14 min``, in the largest unit that fits into the span."""
-    for unit, unit_us in _UNITS_US:
-        if span_us >= unit_us:
-            return f"{span_us // unit_us} {unit}"
-    return format_duration(max(span_us, 1_000) // 1_000 * 1_000)
+    """``14 min``, in the largest unit that fits into the span; ``1 s`` of less than that."""
+    unit, unit_us = next((each for each in _UNITS_US if span_us >= each[1]), _UNITS_US[-1])
+    return f"{max(1, span_us // unit_us)} {unit}"

@@ -126,9 +126,21 @@ def test_a_long_message_is_cut_and_then_struck_through(stage: Stage, ann: Worker
     ((_, _, message),) = ann.desk.edits
     assert len(message.text) <= MAX_TEXT
     (*struck, ending) = message.text.removeprefix(":white_check_mark: ").splitlines()
-    assert ending == "after 1ms"
+    assert ending == "after 1 s"
     assert [line for line in struck if line and not (line[0] == line[-1] == "~" and len(line) > 2)] == []
     assert struck[-1].endswith("… [cut]~")
+
+
+@pytest.mark.parametrize(
+    ("lasted_us", "said"), [(0, "1 s"), (504_000, "1 s"), (US, "1 s"), (59_900_000, "59 s"), (3 * HOUR_US, "3 h")]
+)
+def test_how_long_a_failure_lasted_is_said_in_whole_units(stage: Stage, ann: Worker, lasted_us: int, said: str) -> None:
+    fire(stage, "f")
+    ann.run()
+    stage.clock.now_us += lasted_us
+    resolve(stage, "r")
+    ann.run()
+    assert ann.desk.edits[0][2].text.endswith(f"\nafter {said}")
 
 
 def test_the_newest_message_is_edited(stage: Stage, ann: Worker) -> None:
