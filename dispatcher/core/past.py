@@ -1,4 +1,4 @@
-"""Instants as people type them: of the past, and of a beginning."""
+"""Instants as people type them: of the past, of a beginning, and of a clock."""
 
 from __future__ import annotations
 
@@ -13,6 +13,19 @@ When: TypeAlias = Callable[[int], int]
 """An instant as somebody typed it: given the present instant it returns the one that is meant."""
 
 _DAYS_BACK: Final = {"today": 0, "yesterday": 1}
+
+
+def read_instant(text: str, zone: tzinfo | None = None) -> int:
+    """The instant in ``2026-11-21T08:00`` or ``2026-11-21``, in microseconds since 1970. Raises ``ValueError``.
+
+    What names no zone is in ``zone`` (None: that of this machine). A time that the clocks skip is read with the offset
+    from before the change: 02:30 is 03:30. ``astimezone`` would make it 01:30.
+    """
+    named = datetime.fromisoformat(text)
+    try:
+        return round((named if named.tzinfo else named.replace(tzinfo=zone)).timestamp() * US)
+    except OverflowError as error:
+        raise ValueError(str(error)) from error
 
 
 def read_when(text: str, zone: tzinfo | None = None) -> When:
@@ -32,9 +45,8 @@ def read_when(text: str, zone: tzinfo | None = None) -> When:
         span_us = parse_duration(text)
         return lambda now_us: now_us - span_us
     try:
-        named = datetime.fromisoformat(text)
-        at_us = round((named if named.tzinfo else named.replace(tzinfo=zone)).timestamp() * US)
-    except (ValueError, OverflowError):
+        at_us = read_instant(text, zone)
+    except ValueError:
         expected = "2h (that long ago), 2026-11-21, 2026-11-21T08:00, yesterday or today"
         raise ValueError(f"{text!r}, expected a time such as {expected}") from None
     return lambda _: at_us

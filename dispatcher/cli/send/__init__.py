@@ -9,7 +9,8 @@ import click
 
 from dispatcher.cli.options import CHANNEL, SPAN_S, Parsed
 from dispatcher.cli.terminal import Terminal
-from dispatcher.core.units import Lane
+from dispatcher.core.past import read_instant
+from dispatcher.core.units import US, Lane
 
 _STDIN: Final = "-"
 
@@ -21,13 +22,11 @@ def _label(text: str) -> tuple[str, str]:
     return key, value
 
 
-def _instant(text: str) -> str:
-    """Without a zone, people mean the one of their machine."""
-    from datetime import datetime
-
+def _instant(text: str) -> float:
+    """Seconds since 1970. Without a zone, people mean the one of their machine."""
     try:
-        return datetime.fromisoformat(text).astimezone().isoformat()
-    except (ValueError, OverflowError):
+        return read_instant(text) / US
+    except ValueError:
         raise ValueError(f"{text!r}, expected an instant such as 2026-11-24T08:00") from None
 
 

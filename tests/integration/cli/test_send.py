@@ -6,6 +6,7 @@ import json
 import signal
 import socket
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -92,6 +93,15 @@ def test_an_instant_without_a_zone_is_one_of_the_machine_and_a_delay_counts_from
     assert before + 7200 <= event(redis, "delayed")["not_before"] <= time.time() + 7200
     wrong = run("send", "reports", "x", "--not-before", "noon", **here)
     assert (wrong.code, "expected an instant such as 2026-11-24T08:00" in wrong.err) == (2, True)
+
+
+@pytest.mark.usefixtures("served")
+def test_an_instant_that_the_clocks_skip_is_the_one_that_a_silence_begins_at(redis: Database, redis_url: str) -> None:
+    here = {"DISPATCHER_REDIS_URL": redis_url, "TZ": "CET-1CEST,M3.5.0,M10.5.0/3"}
+    skipped, meant = "2027-03-28T02:30", datetime(2027, 3, 28, 1, 30, tzinfo=UTC).timestamp()
+    run("send", "reports", "x", "--id", "skipped", "--not-before", skipped, **here)
+    begun = run("silence", "add", "host=db1", "--for", "1h", "--why", "x", "--start", skipped, "--json", **here)
+    assert (event(redis, "skipped")["not_before"], json.loads(begun.out)["from"]) == (meant, meant)
 
 
 @pytest.mark.usefixtures("served")
