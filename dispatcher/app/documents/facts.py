@@ -15,6 +15,8 @@ from dispatcher.app.readers import Readers
 from dispatcher.core.limits import Scope
 from dispatcher.core.policy import GLOBAL_SCOPE, SHADOW_PREFIX, Policy
 from dispatcher.core.quiet import Quiet, Span
+from dispatcher.core.silences import SILENCE_PREFIX
+from dispatcher.core.tally import Telling
 from dispatcher.core.units import CATEGORY
 from dispatcher.limiter import Usage
 from dispatcher.server.writing import WriteRefusal
@@ -24,6 +26,9 @@ COUNTS: Final = ("sent", "dropped", "digested", "dead", "duplicate", "parked")
 
 SUPPRESSED: Final = "suppressed"
 """What categories can be sorted by beside ``COUNTS``: how much of them was suppressed in the last 30 minutes."""
+
+SILENCE: Final = SILENCE_PREFIX.removesuffix(":")
+"""What tells of what a silence has suppressed, as ``Untold`` has it."""
 
 _PARTS: Final = re.compile(r"([0-9]{1,18})|([^0-9]+)")
 _SCOPES: Final = 200
@@ -79,6 +84,33 @@ class Status:
             counts = self.counts()
             names.sort(key=lambda name: -counts[name][count])
         return replace(self, categories={name: self.categories[name] for name in names}, is_sorted=count is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Untold:
+    """How many events were suppressed since an instant and nobody in Slack was told of.
+
+    ``telling`` is what will tell of them. ``name`` is the category, or of a silence that has ended its id.
+    """
+
+    telling: str
+    name: str
+    count: int
+    since_us: int
+
+
+def untold(snapshot: Snapshot) -> list[Untold]:
+    """What the tallies have counted, the most first; the repeats of a category together, which have a tally each."""
+    found: dict[tuple[str, str], Untold] = {}
+    for id_, tally in snapshot.tallies.items():
+        telling, _, name = id_.partition(":")
+        if telling == Telling.REPEAT:
+            name = name.rpartition(":")[0]
+        if tally.count:
+            before = found.get((telling, name), Untold(telling, name, 0, tally.first_us))
+            since_us = min(before.since_us, tally.first_us)
+            found[telling, name] = Untold(telling, name, before.count + tally.count, since_us)
+    return sorted(found.values(), key=lambda each: (-each.count, each.telling, each.name))
 
 
 def read_status(readers: Readers, policy: Policy, *, lately: bool = True) -> Status:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from dispatcher.app.documents.facts import Shadowed, Status
+from dispatcher.app.documents.facts import SILENCE, Shadowed, Status, untold
 from dispatcher.app.documents.silences import silence_document
 from dispatcher.app.limits import LimitsFile, compare_own_file
 from dispatcher.core.limits import EVERYTHING
@@ -51,12 +51,13 @@ def status_document(status: Status) -> dict[str, Any]:
         "in_other_lines": {"deferred": snapshot.more_deferred, "for_channels": snapshot.more_for_channels},
         "suppressed": [
             {
-                "category": id_.partition(":")[2],
-                "told_by": id_.partition(":")[0],
-                "count": tally.count,
-                "since": tally.first_us / US,
+                "category": None if each.telling == SILENCE else each.name,
+                "silence": each.name if each.telling == SILENCE else None,
+                "told_by": each.telling,
+                "count": each.count,
+                "since": each.since_us / US,
             }
-            for id_, tally in sorted(snapshot.tallies.items())
+            for each in untold(snapshot)
         ],
         "timers": {
             "waiting": snapshot.timers - snapshot.tallies_at("timer"),

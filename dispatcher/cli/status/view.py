@@ -6,8 +6,8 @@ import sys
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from dispatcher.app.documents.facts import COUNTS, Status
-from dispatcher.app.documents.instants import clock, span
+from dispatcher.app.documents.facts import COUNTS, SILENCE, Status, untold
+from dispatcher.app.documents.instants import clock, span, zone
 from dispatcher.app.documents.recent import Recent
 from dispatcher.app.fleet import WorkerEntry
 from dispatcher.cli.drawing import Fitting, Part, Table, Text, cut, joined
@@ -110,8 +110,8 @@ def _kept(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     if snapshot.scheduled:
         next_us = (snapshot.next_scheduled_us or snapshot.now_us) - snapshot.now_us
         yield "Scheduled", f"{snapshot.scheduled} parked, the next {_in(next_us)}"
-    if snapshot.tallies:
-        yield "Suppressed", _suppressed(snapshot)
+    if said := _suppressed(snapshot):
+        yield "Suppressed", said
     if snapshot.dead_letters:
         yield "Dead letters", f"{snapshot.dead_letters} kept"
 
@@ -145,16 +145,18 @@ def _by_hand(snapshot: Snapshot, paused: PausedByHand, command: str) -> str:
 
 
 def _suppressed(snapshot: Snapshot) -> str:
-    """What the open digests and notices have counted, the most first."""
-    tallies = sorted(snapshot.tallies.items(), key=lambda item: (-item[1].count, item[0]))
-    said = []
-    for id_, tally in tallies[:_MOST_TALLIES]:
-        telling, _, category = id_.partition(":")
-        said.append(
-            f"{one_line(category)} {tally.count} in {span((snapshot.now_us - tally.first_us) / US)} ({telling})"
-        )
-    more = (len(tallies) if snapshot.has_all_tallies else snapshot.all_tallies) - _MOST_TALLIES
-    return ", ".join(said) + (f" and {more} more" if more > 0 else "")
+    """What was suppressed and not told of, the most first; '' where there is nothing."""
+    from dispatcher.core.explain import clock_of
+
+    at, found, said = clock_of(snapshot.now_us), untold(snapshot), []
+    for each in found[:_MOST_TALLIES]:
+        since = f"{each.count} since {at(each.since_us)} {zone(each.since_us / US)}"
+        is_silence = each.telling == SILENCE
+        said.append(f"silence {each.name}: {since}" if is_silence else f"{each.name}: {since} ({each.telling})")
+    more = len(found) - len(said)
+    others = f"{more} more" if snapshot.has_all_tallies else "others that were not looked at"
+    has_others = said and (more or not snapshot.has_all_tallies)
+    return one_line(", ".join(said) + (f" and {others}" if has_others else ""), 1_000)
 
 
 def _next_try(snapshot: Snapshot, pause: Pause) -> str:

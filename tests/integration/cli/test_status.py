@@ -28,7 +28,7 @@ from dispatcher.settings.redaction import shown_url
 from dispatcher.settings.zones import zone_of
 from dispatcher.slack.taxonomy import row_for
 from dispatcher.store.counts import Counts
-from dispatcher.store.snapshot import Line, Pause, Snapshot
+from dispatcher.store.snapshot import Line, Pause, Snapshot, TallyStatus
 from tests.support.commands import Streams, run, started_on
 from tests.support.processes import PATIENCE_S, Command, until
 from tests.support.screens import Screen
@@ -178,8 +178,9 @@ def snapshot_of(**facts: object) -> Snapshot:
         **dict.fromkeys(("waiting", "events", "leased", "requeued", "parked", "timers", "dead_letters"), 0),
         **{name: {} for name in ("lines", "deferred", "totals", "leases", "cooldowns")},
         "pause": None,
+        "now_us": 1_000 * US,
     }
-    return Snapshot(now_us=1_000 * US, **{**nothing, **facts})  # type: ignore[arg-type]  # fields by name
+    return Snapshot(**{**nothing, **facts})  # type: ignore[arg-type]  # fields by name
 
 
 def test_foreign_text_is_shown_as_it_is_and_does_nothing() -> None:
@@ -222,6 +223,38 @@ def test_deferred_events_are_shown_with_the_scope_they_wait_for() -> None:
         "next": 1_090,
         "waits_for": "category:deploys",
     }
+
+
+def test_what_was_suppressed_and_not_told_is_said_by_category_and_since_when() -> None:
+    tallies = {
+        "repeat:al:x:00c5b74ac81b4d37": TallyStatus(2, 940 * US, "timer"),
+        "repeat:al:x:11c5b74ac81b4d37+7": TallyStatus(3, 930 * US, "timer"),
+        "repeat:al:x:22c5b74ac81b4d37": TallyStatus(0, 0, "timer"),
+        "digest:al:x": TallyStatus(4, 990 * US, "timer"),
+        "silence:3": TallyStatus(1, 900 * US, "timer"),
+    }
+    status = Status(snapshot_of(tallies=tallies), {}, [], [])
+    shown = [f"al:x: 5 since {clock(930)} (repeat)", f"al:x: 4 since {clock(990)} (digest)"]
+    assert f"Suppressed  {', '.join(shown)}, silence 3: 1 since {clock(900)}\n" in drawn(status)
+    assert document(status)["suppressed"] == [
+        {"category": "al:x", "silence": None, "told_by": "repeat", "count": 5, "since": 930.0},
+        {"category": "al:x", "silence": None, "told_by": "digest", "count": 4, "since": 990.0},
+        {"category": None, "silence": "3", "told_by": "silence", "count": 1, "since": 900.0},
+    ]
+    later = snapshot_of(tallies=tallies, now_us=2 * 86_400 * US)
+    assert f"silence 3: 1 since 1970-01-01 {clock(900)}" in drawn(replace(status, snapshot=later))
+
+
+def test_of_many_categories_with_suppressed_events_those_with_the_most_are_named() -> None:
+    tallies = {f"digest:cat{n}": TallyStatus(n, 990 * US, "timer") for n in range(1, 9)}
+    facts = snapshot_of(tallies=tallies, all_tallies=8)
+    said = drawn(Status(facts, {}, [], []))
+    assert re.findall("cat[0-9]", said) == ["cat8", "cat7", "cat6", "cat5", "cat4"]
+    assert f"cat4: 4 since {clock(990)} (digest) and 3 more\n" in said
+    some = replace(facts, has_all_tallies=False, all_tallies=3_000, tallies={"digest:cat1": tallies["digest:cat1"]})
+    assert f"cat1: 1 since {clock(990)} (digest) and others that were not looked at\n" in drawn(
+        Status(some, {}, [], [])
+    )
 
 
 def test_quiet_hours_that_hold_are_shown_and_what_waits_for_their_end() -> None:
