@@ -13,10 +13,11 @@
 --          23 24        STRING, HASH  the version of the limits in force, and number -> what it says (publish.lua)
 --          25 removed   ZSET  as in removals.lua
 --          26 27        STREAM  the decision record, of what a limit suppressed and of all others
---          28 ...       HASH  the RQ job of each of "ids"
+--          28 endings   ZSET  when each silence ends if nothing more matches (include/silences.lua)
+--          29 ...       HASH  the RQ job of each of "ids"
 -- ARGV[1]   JSON {"now": us | absent, "ids": [id, ...],
 --           "payloads": true: of all, else of those whose id is a digest, "limits": true | absent}
--- Returns   [JSON {"now", "pause": {field: value}, "silences": {id: JSON}, "paused": {category: JSON} | absent, "found": [facts, ...] for each id that is answered for,
+-- Returns   [JSON {"now", "pause": {field: value}, "silences": {id: JSON}, "endings": {id: instant}, "paused": {category: JSON} | absent, "found": [facts, ...] for each id that is answered for,
 --           "version", "limits": of those in force and what it says, with "limits" and an event that waits for room},
 --           payload of each | '', ...]; facts, those that there are:
 --             "header": text of the record's (include/record.lua); with "malformed": true, what of it can be read; else
@@ -172,7 +173,7 @@ for n, id in ipairs(call.ids) do
       place(facts, id, header)
     end
   end
-  facts.job = waiting_job(KEYS[27 + n], id)
+  facts.job = waiting_job(KEYS[28 + n], id)
   local entry = redis.call('HGET', KEYS[9], id)
   if entry then
     local buried
@@ -198,17 +199,23 @@ if call.limits and waits_for_room then
   limits = version and redis.call('HGET', KEYS[24], string.match(version, '^%d*')) or nil
 end
 
-local function hash_of(key)
-  local result, rows = {}, redis.call('HGETALL', key)
+local function pairs_of(rows)
+  local result = {}
   for i = 1, #rows, 2 do
     result[rows[i]] = rows[i + 1]
   end
-  return #rows > 0 and result or nil
+  return result
+end
+
+local function hash_of(key)
+  local result = pairs_of(redis.call('HGETALL', key))
+  return next(result) and result or nil
 end
 return { cjson.encode({
   now = digits(now),
   pause = hash_of(KEYS[7]),
   silences = hash_of(KEYS[19]),
+  endings = pairs_of(redis.call('ZRANGE', KEYS[28], 0, -1, 'WITHSCORES')),
   paused = hash_of(KEYS[20]),
   found = found,
   version = version,

@@ -227,7 +227,7 @@ def _line(kept: Kept) -> str:
     from dispatcher.core.rendering import one_line
 
     said = kept.silence
-    when = f"from {_at(said.from_us)} until {_at(kept.ends_us)}"
+    when = f"from {_at(said.from_us)} until {_at(said.ends_us)}"
     return one_line(
         f"{said.id}: {said.matchers} {when}, {kept.suppressed} suppressed, by {said.who}: {said.why}", 1_000
     )

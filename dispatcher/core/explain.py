@@ -293,7 +293,7 @@ def deferred(scope: str, before: int, next_us: int | None, at: Clock) -> str:
 def silenced(silence: Silence, before: int, at: Clock) -> str:
     """An event that waits for the end of a silence."""
     behind = f"; it is behind {_others(before)}" if before else ""
-    return f"Waits: it is silenced from {at(silence.from_us)} until {at(silence.until_us)} {silence.detail}{behind}."
+    return f"Waits: it is silenced from {at(silence.from_us)} until {at(silence.ends_us)} {silence.detail}{behind}."
 
 
 def quiet_words(name: str, since_us: int, until_us: int, at: Clock) -> str:

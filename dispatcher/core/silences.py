@@ -39,7 +39,8 @@ class Silence:
     """Nothing new that matches is posted from ``from_us`` to ``until_us``, by the server's clock; ``who`` said so.
 
     It may end earlier: once nothing has matched for ``idle_us``, or, if ``until_resolved``, once nothing is firing any
-    more of what it suppressed. ``reports``: at its end a message says what it has suppressed.
+    more of what it suppressed. ``reports``: at its end a message says what it has suppressed. ``known_end_us`` is when
+    it ends if nothing more matches; None where that was not looked up, as workers do not.
     """
 
     id: str
@@ -51,6 +52,16 @@ class Silence:
     idle_us: int | None = None
     until_resolved: bool = False
     reports: bool = True
+    known_end_us: int | None = None
+
+    @property
+    def ends_us(self) -> int:
+        """When it ends if nothing more matches and nobody ends it before; the latest end where that is not known."""
+        return self.until_us if self.known_end_us is None else self.known_end_us
+
+    def end_after(self, now_us: int) -> int:
+        """When it ends if something matches at this instant, and nothing after it."""
+        return self.until_us if self.idle_us is None else min(self.until_us, now_us + self.idle_us)
 
     @property
     def detail(self) -> str:
@@ -80,7 +91,7 @@ class Silence:
 
     def is_in_force(self, now_us: int) -> bool:
         """Whether it suppresses events at this instant."""
-        return self.from_us <= now_us < self.until_us
+        return self.from_us <= now_us < self.ends_us
 
 
 def muted_by(matchers: Matchers) -> str | None:
@@ -153,16 +164,22 @@ class Silences:
 NOTHING_SILENCED: Final = Silences()
 
 
-def read_silences(rows: Mapping[str, str], version: str | None = None) -> Silences:
-    """The silences in the hash ``silences``; what cannot be read is none: somebody else wrote it."""
-    return Silences(_in_order(filter(None, (_read(id_, row) for id_, row in rows.items()))), version)
+def read_silences(
+    rows: Mapping[str, str], version: str | None = None, endings: Mapping[str, int] | None = None
+) -> Silences:
+    """The silences in the hash ``silences``; what cannot be read is none: somebody else wrote it.
+
+    ``endings`` says when each ends if nothing more matches.
+    """
+    ends = endings or {}
+    return Silences(_in_order(filter(None, (_read(id_, row, ends.get(id_)) for id_, row in rows.items()))), version)
 
 
 def _in_order(silences: Iterable[Silence]) -> tuple[Silence, ...]:
-    return tuple(sorted(silences, key=lambda each: (-each.until_us, each.id)))
+    return tuple(sorted(silences, key=lambda each: (-each.ends_us, each.id)))
 
 
-def _read(silence_id: str, text: str) -> Silence | None:
+def _read(silence_id: str, text: str, known_end_us: int | None) -> Silence | None:
     try:
         row = decode(text)
         return Silence(
@@ -175,6 +192,7 @@ def _read(silence_id: str, text: str) -> Silence | None:
             int(row["idle"]) if "idle" in row else None,
             "until_resolved" in row,
             "no_report" not in row,
+            known_end_us,
         )
     except (ValueError, TypeError, KeyError, OverflowError):
         return None

@@ -185,13 +185,13 @@ def silenced(
     on_limit = OnLimit.DEAD_LETTER if leased.replays else rule.on_limit
     match on_limit:
         case OnLimit.DROP | OnLimit.DIGEST:
-            dropped = Dropped(None, Reason.SILENCED, last.detail, last.until_us, since_us=last.from_us)
+            dropped = Dropped(None, Reason.SILENCED, last.detail, last.end_after(now_us), since_us=last.from_us)
             return Settlement(leased, terms, dropped, slots, silenced=matched)
         case OnLimit.DEFER:
             until = Until(last.scope, max(0, last.until_us - now_us))
             return Deferral(candidate, last.line(category), rule.max_parked, until=until, silenced=matched)
         case OnLimit.DEAD_LETTER:
-            letter = DeadLettered(Reason.SILENCED, last.detail, until_us=last.until_us, since_us=last.from_us)
+            letter = DeadLettered(Reason.SILENCED, last.detail, until_us=last.end_after(now_us), since_us=last.from_us)
             return Settlement(leased, terms, letter, slots, silenced=matched)
         case _:
             assert_never(on_limit)

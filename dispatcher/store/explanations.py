@@ -121,7 +121,7 @@ class ExplainCalls:
             keys.events, keys.leases, keys.requeued, keys.lines, keys.timers, keys.cooldowns, keys.pause, keys.dead,
             keys.dead_ids, keys.awaited, keys.seen, *queue.lanes, *keys.decisions,
             keys.silences, keys.paused, keys.failures, keys.scheduled, keys.limits_version, keys.limits_versions[0],
-            keys.removed, *keys.decision_logs,
+            keys.removed, *keys.decision_logs, keys.endings,
         ]  # fmt: skip
 
     def call(self, ids: Sequence[str], *, payloads: bool, limits: bool = False) -> tuple[list[str], dict[str, Any]]:
@@ -143,7 +143,8 @@ class ExplainCalls:
         now_us = int(facts["now"])
         by_hand = {name: read_by_hand(row) for name, row in facts.get("paused", {}).items()}
         limits = content_of(facts["version"], facts["limits"]) if "limits" in facts else None
-        pause, silences = read_pause(facts.get("pause")), read_silences(facts.get("silences", {}))
+        pause, ends = read_pause(facts.get("pause")), {id_: int(at) for id_, at in facts["endings"].items()}
+        silences = read_silences(facts.get("silences", {}), endings=ends)
         return Findings(now_us, pause, by_hand, silences, found, limits)
 
 
@@ -313,7 +314,8 @@ class _Telling:
         silence, room = self._silence(scope), findings.rooms.get(found.id)
         if silence is not None:
             sentence = explain.silenced(silence, before, self._at)
-            next_us = max(silence.until_us, next_us or 0)
+            is_its_line = scope == silence.scope  # whose instant may be another one than that of the end
+            next_us = silence.ends_us if is_its_line else max(silence.ends_us, next_us or 0)
             next_at = _seconds(None if before else next_us)
             return replace(base, reason=Reason.SILENCED.value, next_at=next_at, sentence=sentence)
         if (quiet := self._quiet_words(scope)) is not None:

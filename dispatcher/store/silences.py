@@ -61,15 +61,13 @@ class Begun(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """A silence that is in force or begins later, how many events it has suppressed so far, and when it ends.
+    """A silence that is in force or begins later, and how many events it has suppressed so far.
 
-    ``ends_us`` is earlier than its ``until_us`` where it ends since nothing matches it; ``firing`` is how many things
-    are firing of what it has suppressed, None where no event said what it is about.
+    ``firing`` is how many things are firing of what it has suppressed, None where no event said what it is about.
     """
 
     silence: Silence
     suppressed: int
-    ends_us: int
     firing: int | None
 
 
@@ -139,17 +137,16 @@ class Silencing:
             pipe.hgetall(self._keys.silences)
             pipe.zrange(self._keys.endings, 0, -1, withscores=True)
             rows, endings = pipe.execute()
-            silences = read_silences({_text(id_): _text(row) for id_, row in rows.items()}).each
+            ends = {_text(id_): int(at) for id_, at in endings}
+            silences = read_silences({_text(id_): _text(row) for id_, row in rows.items()}, endings=ends).each
             for each in silences:
                 pipe.hmget(self._keys.tally(each.scope), "count", "keys")
                 pipe.zcard(self._keys.firing(each.id))
             found = pipe.execute()
-        ends = {_text(id_): int(at) for id_, at in endings}
         kept = []
         for silence, (count, keys), firing in zip(silences, found[::2], found[1::2], strict=True):
-            ends_us = ends.get(silence.id, silence.until_us)
-            kept.append(Kept(silence, int(count or 0), ends_us, int(firing) if keys else None))
-        return sorted(kept, key=lambda each: (each.ends_us, each.silence.id))
+            kept.append(Kept(silence, int(count or 0), int(firing) if keys else None))
+        return sorted(kept, key=lambda each: (each.silence.ends_us, each.silence.id))
 
     def get(self, silence_id: str) -> Kept | None:
         """The one of this id."""

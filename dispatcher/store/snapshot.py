@@ -103,6 +103,7 @@ class Snapshot:
     next_timer_us: int | None = None
     paused: Mapping[str, PausedByHand] = field(default_factory=dict)
     silences: Mapping[str, str] = field(default_factory=dict)
+    endings: Mapping[str, int] = field(default_factory=dict)
     suppressed: dict[str, int] = field(default_factory=dict)
     tallies: dict[str, TallyStatus] = field(default_factory=dict)
     has_all_lines: bool = True
@@ -122,7 +123,7 @@ class Snapshot:
             return ()
         from dispatcher.core.silences import read_silences  # most namespaces have none
 
-        return read_silences(self.silences).in_force(self.now_us)
+        return read_silences(self.silences, endings=self.endings).in_force(self.now_us)
 
     @property
     def in_flight(self) -> int:
@@ -251,7 +252,7 @@ class Books:
         self._names = [
             keys.events, keys.leases, keys.requeued, keys.parked, keys.lines, keys.timers, keys.cooldowns, keys.pause,
             keys.totals, keys.dead, *queue.lanes, *queue.intermediates, keys.awaited, keys.deferred, keys.paused,
-            keys.silences, keys.tallies, keys.scheduled,
+            keys.silences, keys.tallies, keys.scheduled, keys.endings,
         ]  # fmt: skip
         self._snapshot = JsonScript(client, "snapshot", clock)
         self._client = client
@@ -348,6 +349,7 @@ def _snapshot(facts: dict[str, Any], totals: dict[str, int]) -> Snapshot:
         pause=read_pause(facts["pause"]),
         paused={name: read_by_hand(row) for name, row in facts["paused"].items()},
         silences=facts["silences"],
+        endings={id_: int(at) for id_, at in facts["endings"].items()},
         suppressed=facts["suppressed"],
         scheduled=facts["scheduled"],
         next_scheduled_us=int(facts["next_scheduled"]) if facts["next_scheduled"] else None,

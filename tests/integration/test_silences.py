@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pytest
 
+from dispatcher.app.documents.silences import silences_document
 from dispatcher.core.event import new_event_id
 from dispatcher.core.limits import US, Limit, Reason
 from dispatcher.core.matchers import parse_matchers
@@ -681,7 +682,7 @@ def test_a_silence_ends_once_nothing_has_matched_for_a_time_and_a_worker_wakes_f
         stage.clock.forward(599)
         send(stage, f"e{n}", labels={"host": "db1"})
         run(ann)
-    assert [each.ends_us for each in silencing(stage).all()] == [stage.clock.now_us + 600 * US]
+    assert [each.silence.ends_us for each in silencing(stage).all()] == [stage.clock.now_us + 600 * US]
     ann.go_on()
     assert ann.next_us == stage.clock.now_us + 600 * US
     stage.clock.forward(600)
@@ -693,6 +694,27 @@ def test_a_silence_ends_once_nothing_has_matched_for_a_time_and_a_worker_wakes_f
     assert [text for _, text in reports(ann)] == ["Silence by anna ended: 3 suppressed (host=db1)"]
 
 
+def test_what_a_silence_is_said_to_last_is_until_it_is_idle(stage: Stage, ann: Worker) -> None:
+    silence(stage, "host=db1", idle_us=600 * US)
+    stage.clock.forward(60)
+    for id_, category in (("a", "errors"), ("b", "kept"), ("c", "later")):
+        send(stage, id_, category=category, labels={"host": "db1"})
+    run(ann)
+    said = "silenced from 10:53:20 until 11:04:20 by anna: db1 moves (silence 1)."
+    assert sentence(stage, "a") == f"Dropped at 10:54:20: {said}"
+    assert sentence(stage, "b") == f"Dead letter at 10:54:20: {said}"
+    assert sentence(stage, "c") == f"Waits: it is {said}"
+    ends_us = stage.clock.now_us + 600 * US
+    waits = Explanations(stage.redis, stage.keys, stage.queue, clock=stage.clock).explain("c")
+    assert waits.next_at == ends_us / US
+    (listed,) = silences_document(silencing(stage).all())["silences"]
+    assert (listed["until"], listed["ends"]) == (UNTIL_US / US, ends_us / US)
+    (in_force,) = stage.snapshot().silences_in_force
+    assert (in_force.until_us, in_force.ends_us) == (UNTIL_US, ends_us)
+    stage.clock.forward(600)
+    assert not stage.snapshot().silences_in_force
+
+
 def test_another_silence_that_matches_too_is_not_idle(stage: Stage, ann: Worker) -> None:
     silence(stage, "host=db1", idle_us=600 * US)
     silence(stage, "category=errors", seconds=2 * HOUR_S)
@@ -700,7 +722,7 @@ def test_another_silence_that_matches_too_is_not_idle(stage: Stage, ann: Worker)
     send(stage, "a", labels={"host": "db1"})
     run(ann)
     assert suppressed(stage) == {"1": 0, "2": 1}
-    assert next(each.ends_us for each in silencing(stage).all()) == stage.clock.now_us + 600 * US
+    assert next(each.silence.ends_us for each in silencing(stage).all()) == stage.clock.now_us + 600 * US
 
 
 def test_the_resolved_of_a_posted_message_passes_a_silence(stage: Stage, ann: Worker) -> None:

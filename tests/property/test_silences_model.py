@@ -408,7 +408,7 @@ class Walk:
 
     def check(self) -> None:
         kept = {each.silence.id: each for each in self.silencing.all()}
-        assert {id_: (each.suppressed, each.ends_us) for id_, each in kept.items()} == {
+        assert {id_: (each.suppressed, each.silence.ends_us) for id_, each in kept.items()} == {
             id_: (each.count, each.ends_us) for id_, each in self.silences.items()
         }
         assert {id_: each.firing for id_, each in kept.items()} == {

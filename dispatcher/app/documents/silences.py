@@ -10,7 +10,10 @@ from dispatcher.store.silences import Begun, Kept, Preview, Wanted
 
 
 def silence_document(silence: Silence, suppressed: int) -> dict[str, Any]:
-    """A silence, and how many events it has suppressed so far."""
+    """A silence, and how many events it has suppressed so far.
+
+    ``until`` is the latest end, ``ends`` when it ends if nothing more matches.
+    """
     return {
         "id": silence.id,
         "matchers": list(silence.matchers.texts),
@@ -18,6 +21,7 @@ def silence_document(silence: Silence, suppressed: int) -> dict[str, Any]:
         "who": silence.who,
         "from": silence.from_us / US,
         "until": silence.until_us / US,
+        "ends": silence.ends_us / US,
         "suppressed": suppressed,
     }
 
@@ -31,7 +35,6 @@ def whole_document(kept: Kept) -> dict[str, Any]:
     """A silence with everything that is known of it."""
     silence = kept.silence
     return silence_document(silence, kept.suppressed) | {
-        "ends": kept.ends_us / US,
         "firing": kept.firing,
         "until_resolved": silence.until_resolved,
         "end_if_idle_s": None if silence.idle_us is None else silence.idle_us / US,
@@ -41,6 +44,7 @@ def whole_document(kept: Kept) -> dict[str, Any]:
 
 def begun_document(begun: Begun, wanted: Wanted) -> dict[str, Any]:
     """A silence that was just stored."""
+    idle_us = begun.until_us if wanted.idle_us is None else begun.from_us + wanted.idle_us
     return {
         "id": begun.id,
         "matchers": list(wanted.matchers.texts),
@@ -48,6 +52,7 @@ def begun_document(begun: Begun, wanted: Wanted) -> dict[str, Any]:
         "who": wanted.who,
         "from": begun.from_us / US,
         "until": begun.until_us / US,
+        "ends": min(begun.until_us, idle_us) / US,
         "suppressed": 0,
     }
 

@@ -81,6 +81,7 @@ def status_document(status: Status) -> dict[str, Any]:
             {
                 "category": category,
                 "until": each.until_us / US,
+                "ends": each.ends_us / US,
                 "why": each.why,
                 "who": each.who,
                 "since": each.from_us / US,
@@ -88,8 +89,7 @@ def status_document(status: Status) -> dict[str, Any]:
             for category, each in mutes_of(snapshot)
         ],
         "silences": [
-            silence_document(each, snapshot.suppressed.get(each.id, 0))
-            for each in sorted(snapshot.silences_in_force, key=lambda each: each.until_us)
+            silence_document(each, snapshot.suppressed.get(each.id, 0)) for each in reversed(snapshot.silences_in_force)
         ],
         "quiet": [
             {

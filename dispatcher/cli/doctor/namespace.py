@@ -142,8 +142,8 @@ def _posting(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _silences(snapshot: Snapshot) -> Iterator[Finding]:
-    for each in sorted(snapshot.silences_in_force, key=lambda each: each.until_us):
-        left, suppressed = span((each.until_us - snapshot.now_us) / US), snapshot.suppressed.get(each.id, 0)
+    for each in reversed(snapshot.silences_in_force):
+        left, suppressed = span((each.ends_us - snapshot.now_us) / US), snapshot.suppressed.get(each.id, 0)
         said = f"{each.matchers} for another {left} {each.detail}, {suppressed} suppressed"
         yield warning("silences", one_line(said, 300), f"it ends by itself, or: dispatcher silence expire {each.id}")
 

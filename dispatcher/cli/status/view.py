@@ -71,8 +71,8 @@ def _summary(status: Status) -> Table:
             grid.add_row(
                 "Paused", Text(f"{name} {_by_hand(snapshot, paused, f'dispatcher resume {name}')}", style="yellow")
             )
-    for each in sorted(snapshot.silences_in_force, key=lambda each: each.until_us):
-        until = f"until {clock(each.until_us / US)} ({_in(each.until_us - snapshot.now_us)})"
+    for each in reversed(snapshot.silences_in_force):
+        until = f"until {clock(each.ends_us / US)} ({_in(each.ends_us - snapshot.now_us)})"
         said = f"{each.muted or each.matchers} {until} {each.detail}, {snapshot.suppressed.get(each.id, 0)} suppressed"
         grid.add_row("Muted" if each.muted else "Silenced", Text(one_line(said, 200), style="yellow"))
     for quiet, span_now in status.quiet:

@@ -29,7 +29,7 @@ def _row(kept: Kept) -> dict[str, Any]:
         "who": silence.who,
         "why": silence.why,
         "from_us": silence.from_us,
-        "until_us": kept.ends_us,
+        "until_us": silence.ends_us,
         "or": silence.ends_in_words,
         "suppressed": kept.suppressed,
         "firing": kept.firing,

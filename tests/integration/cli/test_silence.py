@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ def test_a_silence_is_added_listed_shown_and_expired(redis: Database, inside: In
     )  # fmt: skip
     (row,) = listed(inside)
     assert (set(row), row["until"] - row["from"]) == (
-        {"id", "matchers", "why", "who", "from", "until", "suppressed"}, 7_200,
+        {"id", "matchers", "why", "who", "from", "until", "ends", "suppressed"}, 7_200,
     )  # fmt: skip
     assert (row["id"], row["matchers"], row["why"], row["suppressed"]) == ("1", MATCHERS, "db1 moves", 0)
     assert row["who"].startswith("ops@")
@@ -72,7 +73,7 @@ def test_all_that_a_silence_may_be_is_stored_and_told(inside: InProcess) -> None
     assert (shown["until_resolved"], shown["end_if_idle_s"], shown["reports"], shown["firing"]) == (
         True, 3_600, False, None,
     )  # fmt: skip
-    assert shown["ends"] == shown["from"] + 3_600
+    assert (shown["ends"], added["ends"]) == (shown["from"] + 3_600, added["from"] + 3_600)
     said = inside("silence", "show", "1").out
     assert "it ends earlier when nothing matched for 1h or when nothing of it is firing any more." in said
     assert said.endswith("No report is posted at its end.\n")
@@ -144,9 +145,16 @@ def test_status_and_doctor_say_what_is_silenced_and_unmute_ends_a_silence_of_the
     status = inside.json("status")
     assert [each["matchers"] for each in status["silences"]] == [["category=chatter"], MATCHERS]
     assert [each["category"] for each in status["muted"]] == ["chatter"]
+    assert [each["until"] - each["ends"] for each in (*status["silences"], *status["muted"])] == [0, 0, 0]
     lines = [line for line in inside("status").out.splitlines() if line.startswith(("Muted", "Silenced"))]
     assert ["chatter until" in lines[0], "host=db1 severity!=critical until" in lines[1]] == [True, True]
     assert lines[1].endswith("db1 moves (silence 1), 0 suppressed")
+    inside("silence", "add", "host=db2", "--for", "3h", "--why", "moves", "--end-if-idle", "5m")
+    shorter = inside.json("status")["silences"][0]
+    assert (shorter["matchers"], shorter["until"] - shorter["ends"]) == (["host=db2"], 3 * 3_600 - 300)
+    assert re.search(r"host=db2 until .* \(in [45]m", inside("status").out)
+    assert re.search("host=db2 for another [45]m", inside("doctor").out)
+    assert inside("silence", "expire", shorter["id"]).code == 0
     assert inside("unmute", "chatter").code == 0
     assert [each["id"] for each in listed(inside)] == ["1"]
 

@@ -221,6 +221,7 @@ def test_silences_begin_are_listed_and_end(olga: httpx.Client) -> None:
             "who": "olga",
             "from": 4_070_908_800,
             "until": 4_070_916_000,
+            "ends": 4_070_908_800 + 3_600,
             "suppressed": 0,
         },
     )
