@@ -66,7 +66,7 @@ end
 local function silence(event, header)
   leases.let_go(at, event.id, header)
   if not silences.has_counted(event.silenced, header.line) then
-    silences.count(at, event.silenced, event.about, header.seq)
+    silences.count(at, event.silenced, event.about, header.seq, true)
   end
   return plan.hget(at.silences, event.silenced.ids[1]) and at.now + event.wait_us or at.now
 end

@@ -23,11 +23,12 @@ AGAIN_US: Final = 3_600 * US
 
 
 def text_of(report: Ended) -> str:
-    """``Silence by anna ended: 14 suppressed, 2 still firing (host=db1)``, in Slack's markup."""
+    """``Silence by anna ended: 14 suppressed, 4 of them deferred, 2 still firing (host=db1)``, in Slack's markup."""
     least = "at least " if report.is_least else ""
     firing = "" if report.firing is None else f", {least}{report.firing} still firing"
+    deferred = f", {report.deferred} of them deferred" if report.deferred else ""
     said = escape(without_controls(f"({report.matchers})"))
-    return cut(f"Silence by {escape(report.who)} ended: {report.suppressed} suppressed{firing} {said}")
+    return cut(f"Silence by {escape(report.who)} ended: {report.suppressed} suppressed{deferred}{firing} {said}")
 
 
 @dataclass(frozen=True, slots=True)

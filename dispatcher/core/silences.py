@@ -208,7 +208,8 @@ def _texts(value: object) -> Sequence[str]:
 class Ended:
     """A silence that has ended at ``ended_us``, and what it has suppressed.
 
-    ``firing`` is how many things were still firing of what it suppressed, None where no event said what it is about;
+    ``deferred`` of the events were parked to wait for its end. ``firing`` is how many things were still firing of what
+    it suppressed, None where no event said what it is about;
     ``is_least``: there may be more. ``channels`` says how many events would have gone to which channel.
     """
 
@@ -218,6 +219,7 @@ class Ended:
     why: str
     suppressed: int
     ended_us: int
+    deferred: int = 0
     firing: int | None = None
     is_least: bool = False
     channels: Mapping[str, int] = field(default_factory=dict)

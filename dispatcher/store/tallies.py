@@ -118,6 +118,7 @@ def _read_report(silence_id: str, payload: bytes) -> Ended:
             why=str(said["why"]),
             suppressed=int(facts["count"]),
             ended_us=int(facts["ended"]),
+            deferred=int(facts.get("deferred", 0)),
             firing=int(facts["firing"]) if "keys" in facts else None,
             is_least="more" in facts,
             channels={name[3:]: int(count) for name, count in facts.items() if name.startswith("to ")},

@@ -8,7 +8,7 @@
 --                       a category as above, ...] of all silences
 -- `endings` ZSET        id -> when it ends, if nobody ends it before
 -- tally     HASH        its tally, 'silence:ID' (include/digest.lua): row: as in `silences`; count: how many it has
---                       suppressed; first: since when it is there; 'to CHANNEL': how many would have gone there; keys: '1' once one of these
+--                       suppressed; deferred: how many of these were parked to wait for its end; first: since when it is there; 'to CHANNEL': how many would have gone there; keys: '1' once one of these
 --                       events said what it is about; more: '1' if more than MOST_KEYS did; ended: when it has ended.
 --                       Lives until its report is told.
 -- firing    ZSET        subject (include/subjects.lua) -> instant of the newest event that was suppressed and is not over.
@@ -163,14 +163,18 @@ local silences = module(function(silences)
     return line ~= nil and string.sub(line, 1, #its_lines) == its_lines
   end
 
-  -- Counts an event that silences match and the first of them suppresses. One that has ended counts until its report is told.
-  function silences.count(at, silenced, about, seq)
+  -- Counts an event that silences match and the first of them suppresses; `is_deferred`: it waits for the end. One that has ended
+  -- counts until its report is told.
+  function silences.count(at, silenced, about, seq, is_deferred)
     local fires = silenced.fires and not subjects.over(at, about, seq)
     for n, id in ipairs(silenced.ids) do
       local key = silences.key(at, id)
       if plan.hget(key, 'row') then
         if n == 1 then
           add(key, 'count')
+          if is_deferred then
+            add(key, 'deferred')
+          end
           count_channel(key, silenced.to)
         end
         local row = silences.row(at, id)

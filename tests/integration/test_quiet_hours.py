@@ -8,6 +8,7 @@ import pytest
 
 from dispatcher.core.digests import clock_of
 from dispatcher.core.limits import US, Lane, Reason
+from dispatcher.core.matchers import parse_matchers
 from dispatcher.core.posts import Rejected, Retryable
 from dispatcher.core.states import Hushed
 from dispatcher.logs.event_log import facts_of
@@ -15,6 +16,7 @@ from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.explanations import Explanations
 from dispatcher.store.parked_events import ParkedEvents, ParkedFilter
+from dispatcher.store.silences import Silencing, Wanted
 from tests.support.deferral import category_line, opens_at, run, send
 from tests.support.doubles import START_US
 from tests.support.servers import Database
@@ -166,6 +168,20 @@ def test_after_the_end_what_waited_goes_within_the_limits_whatever_on_limit_says
     run(ann)
     assert ann.desk.posts == ids[:6]
     assert (stage.total("dropped"), stage.total("dead")) == (0, 0)
+
+
+@pytest.mark.parametrize(("category", "outcome"), [("errors", "dropped silenced"), ("kept", "dead silenced")])
+def test_after_the_end_what_waited_and_is_silenced_meanwhile_follows_on_limit(
+    stage: Stage, ann: Worker, category: str, outcome: str
+) -> None:
+    send(stage, "a", category=category)
+    run(ann)
+    wanted = Wanted(parse_matchers([f"category={category}"]), 86_400 * US, "anna", "x")
+    Silencing(stage.redis, stage.keys, clock=stage.clock).begin(wanted)
+    until(stage, HALF_PAST_US)
+    run(ann)
+    told = Explanations(stage.redis, stage.keys, stage.queue, clock=stage.clock).explain("a")
+    assert f"{told.outcome} {told.reason}" == outcome
 
 
 def test_after_the_end_what_waited_is_not_digested(stage: Stage, ann: Worker) -> None:

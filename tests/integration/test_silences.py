@@ -583,6 +583,21 @@ def test_at_its_end_one_line_says_what_it_has_suppressed_where_most_of_it_would_
     assert stage.redis.keys("*silence:1*") + stage.redis.keys("*firing*") == []
 
 
+def test_the_report_says_how_many_of_what_it_suppressed_were_only_deferred(stage: Stage, ann: Worker) -> None:
+    silence(stage, "host=db1")
+    fire(stage, "a", "b", labels={"host": "db1"}, category="later")
+    fire(stage, "c", labels={"host": "db1"}, key="other")
+    run(ann)
+    stage.clock.forward(60)
+    run(ann)  # what waits is counted once, however often it is looked at
+    expire(stage, "1")
+    stage.clock.forward(1)
+    run(ann)
+    assert events_posted(ann) == ["a", "b"]
+    said = "Silence by anna ended: 3 suppressed, 2 of them deferred, 2 still firing (host=db1)"
+    assert [text for _, text in reports(ann)] == [said]
+
+
 def test_the_report_asks_for_room_in_the_global_limits_alone(redis: Database) -> None:
     stage = Stage(redis, replace(policy_of("1/30m", "1/30m"), defaults=policy_of("1/30m", "1/30m").defaults))
     ann = stage.worker()

@@ -82,6 +82,7 @@ class Silence:
     until_resolved: bool
     reports: bool
     count: int = 0
+    deferred: int = 0
     firing: set[tuple[str, str | None]] = field(default_factory=set)
     has_keys: bool = False
     ended_us: int | None = None
@@ -197,6 +198,7 @@ class Walk:
                 each.firing.add(event.subject)
         found[0].count += awaited != found[0].id
         if rules.on_limit[event.category] is OnLimit.DEFER:
+            found[0].deferred += awaited != found[0].id
             self.waiting[event.id] = (event, found[0].id)
         else:
             self.fate(event.id, "dead" if rules.on_limit[event.category] is OnLimit.DEAD_LETTER else "dropped")
@@ -237,8 +239,9 @@ class Walk:
                 del self.ended[silence.id]
                 if silence.count and silence.reports:
                     firing = f", {len(silence.firing)} still firing" if silence.has_keys else ""
+                    deferred = f", {silence.deferred} of them deferred" if silence.deferred else ""
                     words = " ".join(sorted(set(silence.matchers)))
-                    self.reported[f"Silence by anna ended: {silence.count} suppressed{firing} ({words})"] += 1
+                    self.reported[f"Silence by anna ended: {silence.count} suppressed{deferred}{firing} ({words})"] += 1
 
     def resolve(self, subject: tuple[str, str | None]) -> None:
         """What a recovery takes back."""
