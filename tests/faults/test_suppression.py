@@ -93,7 +93,9 @@ class Night:
         self._kill(over)
         self.messages -= Counter(f"{key}\n_x3" for key in self._keys())
         self.messages += Counter(f":white_check_mark: ~{key}~\nx3" for key in self._keys())
-        self.messages[f"Silence by anna ended: {2 * EACH} suppressed (round={self.number})"] += 1
+        self.messages[
+            f"Silence by anna ended: {2 * EACH} suppressed, {EACH} of them deferred (round={self.number})"
+        ] += 1
         self.messages += Counter(map(self._text, (*silenced[EACH:], *quiet)))
         self._work(ended={*recoveries, *silenced, *quiet})
 
