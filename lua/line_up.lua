@@ -1,7 +1,7 @@
 -- Deferred events stand in line: newcomers behind those that wait already, and whoever the gate refused.
 --
 -- @keys events leased parked lines timers totals names wake awaited deferred deciding freed limits_version seq tallies
--- @keys requeued posting scheduled editable silences endings
+-- @keys requeued posting scheduled silences endings
 -- @prefixes line waits scope minute subject tally firing
 -- KEYS      as in take.lua; and then the slots of the scopes (ZSET) and the tallies (HASH) that "events" point to
 -- ARGV[1]   JSON {"now": us | absent, "owner", "version": of the limits | absent,

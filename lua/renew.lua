@@ -2,7 +2,7 @@
 --
 -- @keys events leases leased requeued beat wake parked lines totals awaited deferred deciding freed timers posting
 -- @keys scheduled endings paused cooldowns pause reopening later_high later_normal later_low
--- @prefixes line waits scope leased
+-- @prefixes line waits leased
 -- KEYS      as in take.lua
 -- ARGV[1]   JSON {"now": us | absent, "owner", "lease_us": 0 ends the lease,
 --           "keep": [id, ...] | absent: give back every other event of this owner,

@@ -3,7 +3,7 @@
 --
 -- @keys events leases leased requeued parked lines timers posting pause beat seq totals seen dead_ids suspended
 -- @keys lane_high lane_normal lane_low later_high later_normal later_low awaited deferred deciding wake limited limited_older
--- @keys limited_log others others_older others_log freed paused cooldowns places limits_version silences silencing endings tallies names reopening turns failures scheduled
+-- @keys limited_log others others_older freed paused cooldowns places limits_version silences silencing endings tallies names reopening turns failures scheduled
 -- @prefixes line waits tally scope minute firing leased
 -- KEYS      events      HASH    id -> record (include/record.lua) of an event, from its first sight until it is settled
 --           leases      ZSET    owner -> end of its lease

@@ -52,5 +52,19 @@ def test_a_script_has_no_function_of_a_part_that_it_never_names(name: str) -> No
             assert len(re.findall(rf"\b{re.escape(each)}\b", text)) > 1, each
 
 
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_names_every_key_and_prefix_that_it_declares(name: str) -> None:
+    text = code_of(read_script(name))
+    declared = re.search(r"^local K = \{.*\}\n", text, re.MULTILINE)
+    if declared is None:
+        return
+    body = text.replace(declared[0], "")
+    of_records = {
+        f"{each}{part}" for each in ("limited", "others") for part in ("", "_older", "_log") if f"'{each}'" in body
+    }
+    named = {*re.findall(r"\.(\w+)", body), *of_records}
+    assert set(re.findall(r"(\w+) = (?:KEYS|OURS)", declared[0])) - named == set()
+
+
 def test_a_function_of_a_table_that_goes_by_other_names_stays() -> None:
     assert "function SET.look(" in read_script("gate")  # called as `store.look`
