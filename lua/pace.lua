@@ -186,11 +186,8 @@ local function start(event)
   return answer
 end
 
-if call.decided and deferred.decided(at, call.owner) then
-  local _, first = plan.zfirst(at.lines)
-  if first and first <= at.now then
-    plan.ring(at.wake) -- others may have waited for the decision of this owner
-  end
+if call.decided and deferred.decided(at, call.owner) and plan.zlowest(at.lines) <= at.now then
+  plan.ring(at.wake) -- others may have waited for the decision of this owner
 end
 local results = {}
 for n, event in ipairs(call.events) do

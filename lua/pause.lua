@@ -59,9 +59,7 @@ else
     let_all_try()
     was = 1
   end
-  local _, line_at = plan.zfirst(at.lines)
-  local _, timer_at = plan.zfirst(at.timers)
-  if math.min(line_at or math.huge, timer_at or math.huge) < math.huge then -- in a pause `take` names no such instant
+  if math.min(plan.zlowest(at.lines), plan.zlowest(at.timers)) < math.huge then -- in a pause `take` names no such instant
     plan.ring(at.wake)
   end
 end

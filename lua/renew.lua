@@ -77,16 +77,12 @@ end
 
 -- The instant since which something may be taken.
 local function due_at()
-  local function first_score(key)
-    local _, score = plan.zfirst(key)
-    return score or math.huge
-  end
-  local first = math.min(first_score(at.parked), first_score(at.scheduled), first_score(at.endings))
+  local first = math.min(plan.zlowest(at.parked), plan.zlowest(at.scheduled), plan.zlowest(at.endings))
   if redis.call('HEXISTS', at.paused, '*') == 1 then
     return first
   end
   local _, probe = pause.until_of(at)
-  return math.min(first, math.max(math.min(first_score(at.lines), first_score(at.timers)), probe or 0))
+  return math.min(first, math.max(math.min(plan.zlowest(at.lines), plan.zlowest(at.timers)), probe or 0))
 end
 
 local function must_take_in()

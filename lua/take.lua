@@ -264,8 +264,7 @@ end
 more = more or due.is_alone()
 local has_put, later_at = put_on_lanes()
 more = more or has_put
-local _, first_line = plan.zfirst(at.lines)
-if mark and left_due == 0 and first_line and first_line <= at.now then
+if mark and left_due == 0 and plan.zlowest(at.lines) <= at.now then
   plan.ring(at.wake) -- others may have waited for the decision of this owner
 end
 intake.end_groups(at)

@@ -328,8 +328,7 @@ local due = module(function(due)
   end
 
   function due.has_scheduled(at)
-    local _, instant = plan.zfirst(at.scheduled)
-    return instant ~= nil and instant <= at.now
+    return plan.zlowest(at.scheduled) <= at.now
   end
 
   -- Takes scheduled events whose instant has come. Like new ones they have yet to ask for room. They get half of the room for
@@ -353,21 +352,17 @@ local due = module(function(due)
   -- The next instant at which there may be something to take, or math.huge, unless a lease ends before; the same for a worker
   -- that can post nothing; and whether an event waits that a free sender could post now.
   function due.come_again(at, is_suspended)
-    local function first_score(key)
-      local _, score = plan.zfirst(key)
-      return score or math.huge
-    end
     local next_at, busy_at, post_at = math.huge, math.huge, math.huge
     if not is_suspended then
-      busy_at = math.min(first_score(at.parked), first_score(at.scheduled), first_score(at.endings))
+      busy_at = math.min(plan.zlowest(at.parked), plan.zlowest(at.scheduled), plan.zlowest(at.endings))
       next_at = busy_at
       local _, line_at
       if behind then
         _, line_at = plan.znext(at.lines, at.now)
       else
-        _, line_at = plan.zfirst(at.lines)
+        line_at = plan.zlowest(at.lines)
       end
-      local waits_until = math.min(line_at or math.huge, behind or math.huge, first_score(at.timers))
+      local waits_until = math.min(line_at or math.huge, behind or math.huge, plan.zlowest(at.timers))
       if not at.is_stopped and waits_until < math.huge then
         local _, probe = pause.until_of(at)
         post_at = math.max(waits_until, probe or 0)

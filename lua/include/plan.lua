@@ -319,7 +319,13 @@ local plan = module(function(plan)
     return number
   end
 
-  -- The lowest score that is planned.
+  -- The lowest score, or math.huge.
+  function plan.zlowest(key)
+    local _, score = plan.zfirst(key)
+    return score or math.huge
+  end
+
+  -- The lowest score that is planned, or math.huge.
   function plan.zlowest_added(key)
     local entry = zsets[key]
     local _, score = nearest(entry or new_entry())
