@@ -86,7 +86,6 @@ local function line_up(event)
   local header, payload, malformed = record.read(at, event.id)
   if malformed then
     leases.set_apart(at, event.id)
-    plan.srem(at.leased, event.id)
     return '"lost"'
   end
   local over = event.about and subjects.over(at, event.about, header.seq)

@@ -144,7 +144,6 @@ local function start(event)
   local header, payload, malformed = record.read(at, event.id)
   if malformed then
     leases.set_apart(at, event.id)
-    plan.srem(at.leased, event.id)
     return '"lost"'
   end
   if header.state == 'sending' and header.attempt == event.attempt then

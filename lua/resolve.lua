@@ -198,7 +198,6 @@ local function resolve(event)
   local header, payload, malformed = record.read(at, event.id)
   if malformed then
     leases.set_apart(at, event.id)
-    plan.srem(at.leased, event.id)
     return '"lost"'
   end
   local about, seq = event.about, header.seq

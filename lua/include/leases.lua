@@ -5,8 +5,8 @@
 -- means that no worker could. After an interruption live workers must renew first: for GRACE_US no owner is taken over. The beat
 -- also shows that the clock was stepped back: the last call was later than now.
 --
--- `at` names the keys events, leases, requeued, parked, lines, timers, scheduled, posting, totals, cooldowns, tallies, those of
--- include/deferred.lua, for `renew` also beat, reopening and pause;
+-- `at` names the keys events, leases, leased, requeued, parked, lines, timers, scheduled, posting, totals, cooldowns, tallies, those of
+-- include/deferred.lua, for `cancel` those of include/accounting.lua, for `renew` also beat, reopening and pause;
 -- grace_us: from a post with an unknown delivery status until it is reconciled; scope_prefix; tally_prefix; and now.
 local leases = module(function(leases)
   leases.POISON_DEATHS = 2 -- workers that died with an event, from which on it is taken alone
@@ -114,12 +114,14 @@ local leases = module(function(leases)
     return place and #place <= MOST_PLACE and place or nil
   end
 
-  -- Requeues an event that cannot be read, as the next to be taken; the worker that takes it makes a dead letter of it.
+  -- Requeues an event that cannot be read, as the next to be taken; the worker that takes it makes a dead letter of it. This
+  -- owner holds it no more.
   function leases.set_apart(at, id)
     local header = record.read(at, id)
     if not plan.hget(at.events, id) then
       plan.hset(at.events, id, '\n')
     end
+    plan.srem(at.leased, id)
     plan.zadd(at.requeued, header.seq or 0, id)
     lines.free_all(at, id)
   end
