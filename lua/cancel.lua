@@ -23,22 +23,6 @@ local at = K
 at.now = microseconds(call.now)
 at.remember_us, at.most_decisions = call.remember_us, call.most_decisions
 
--- What it holds is for its next attempt. A post that may have arrived keeps its slot.
-local function cancel(event, header)
-  plan.zrem(at.parked, event.id)
-  leases.leave_place(at, event.id, header)
-  if header.held or (header.posts or 0) == 0 then
-    leases.let_go(at, event.id, header)
-  end
-  plan.hdel(at.events, event.id)
-  accounting.unpark(at, header)
-  accounting.count_ended('dropped', header.counted, 1, event.why, true)
-  if event.remember then
-    accounting.remember(at, { event.id })
-  end
-  accounting.record_limited(event.id, digits(at.now) .. ' ' .. event.why, event.shown)
-end
-
 local results = {}
 for n, event in ipairs(call.events) do
   local header, _, malformed = record.read(at, event.id)
@@ -47,7 +31,7 @@ for n, event in ipairs(call.events) do
   elseif header.state ~= 'waiting' then
     results[n] = -1
   else
-    cancel(event, header)
+    leases.cancel(at, event.id, header, event.why, event.remember, event.shown)
     results[n] = 1
   end
 end

@@ -47,23 +47,6 @@ local function name_of(id, payload)
   return type(event) == 'table' and type(event.id) == 'string' and event.id or id
 end
 
--- Ends an event that waits. A post that may have arrived keeps its slot.
-local function cancel(event, id, header, payload, is_remembered, shown)
-  plan.zrem(at.parked, id)
-  leases.leave_place(at, id, header)
-  if header.held or (header.posts or 0) == 0 then
-    leases.let_go(at, id, header)
-  end
-  plan.hdel(at.events, id)
-  accounting.unpark(at, header)
-  accounting.count_ended('dropped', header.counted, 1, event.why, true)
-  if is_remembered then
-    accounting.remember(at, { id })
-  end
-  accounting.record_limited(id, digits(at.now) .. ' ' .. event.why, shown)
-  cancelled[#cancelled + 1] = cjson.encode({ name_of(id, payload), header.category, header.seen })
-end
-
 -- Looks at the events of the subject that are from before the recovery: cancels those that wait. Returns the members that those
 -- in flight have in scopes of the kind 'once', and whether there is a newer event.
 local function look_at_live(event, key, instant, seq)
@@ -79,7 +62,8 @@ local function look_at_live(event, key, instant, seq)
         is_newer = true
       elseif header.state == 'waiting' and not header.unconfirmed and (header.unknown or 0) == 0 and event.cancels then
         plan.hdel(key, field)
-        cancel(event, id, header, payload, remember == '1', shown)
+        leases.cancel(at, id, header, event.why, remember == '1', shown)
+        cancelled[#cancelled + 1] = cjson.encode({ name_of(id, payload), header.category, header.seen })
       else
         in_flight[#in_flight + 1] = slots.of_event(record.slot(header), id)
       end

@@ -1,5 +1,5 @@
 -- Who holds an event, and how an event leaves its place: leases, taking over, parking a post with an unknown delivery status,
--- leaving a line.
+-- leaving a line, ending what waits.
 --
 -- The beat shows an interruption of the server. Live workers call at least every third of a lease, so half a lease without a call
 -- means that no worker could. After an interruption live workers must renew first: for GRACE_US no owner is taken over. The beat
@@ -264,5 +264,22 @@ local leases = module(function(leases)
       end
     end
     header.holds, header.slots = nil, nil
+  end
+
+  -- Ends an event that waits. What it holds is for its next attempt, but a post that may have arrived keeps its slot. `why` is
+  -- the text for the record; `shown` as in `accounting.record_limited`.
+  function leases.cancel(at, id, header, why, is_remembered, shown)
+    plan.zrem(at.parked, id)
+    leases.leave_place(at, id, header)
+    if header.held or (header.posts or 0) == 0 then
+      leases.let_go(at, id, header)
+    end
+    plan.hdel(at.events, id)
+    accounting.unpark(at, header)
+    accounting.count_ended('dropped', header.counted, 1, why, true)
+    if is_remembered then
+      accounting.remember(at, { id })
+    end
+    accounting.record_limited(id, digits(at.now) .. ' ' .. why, shown)
   end
 end)
