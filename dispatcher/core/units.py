@@ -16,9 +16,12 @@ _SECONDS: Final = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,9})?")
 
 
 CATEGORY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}")
-CHANNEL_NAME: Final = re.compile(r"[^\s#@<>&,]{1,80}")
-CHANNEL_ID: Final = re.compile(r"[CGDUW][A-Z0-9]{5,}")
+CHANNEL_NAME: Final = re.compile(r"[^\s#@<>&|,]{1,80}")
+CHANNEL_ID: Final = re.compile(r"[CGDUW][A-Z0-9]{5,20}")
 """Slack's id of a channel, a group, a conversation or a person."""
+
+CONVERSATION_ID: Final = re.compile(r"[CGD][A-Z0-9]{5,20}")
+"""The same without persons: what Slack answers with, and keeps a history of."""
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401 - of any type

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from dispatcher.core.limits import MAX_LIMIT, MAX_WINDOW_US, Kind, Limit, format_duration, parse_duration
 from dispatcher.core.policy import OnAmbiguous, OnLimit, OnResolved, WhileWaiting
 from dispatcher.core.quiet import MINUTES_OF_DAY, WEEK, QuietThen, Times
-from dispatcher.core.units import CATEGORY
+from dispatcher.core.units import CATEGORY, CHANNEL_ID, CHANNEL_NAME
 from dispatcher.settings.redaction import looks_secret, shown
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ ROUTE_EXAMPLE: Final = '{match: severity=critical, channel: "#oncall"}'
 QUIET_EXAMPLE: Final = '{times: ["22:00-07:00"], zone: Europe/Berlin, then: digest}'
 ACCEPT: Final = "accept"
 REJECT: Final = "reject"
-CHANNEL: Final = re.compile(r"#[^\s#,@<>&|]{1,80}|[CGDUW][A-Z0-9]{6,20}")
+CHANNEL: Final = re.compile(f"#{CHANNEL_NAME.pattern}|{CHANNEL_ID.pattern}")
 
 # What is not compiled here is for messages about mistakes, and each start would pay for it.
 _BARE_CHANNEL: Final = r"\w[\w-]{0,79}"

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 from dispatcher.core.limits import US
 from dispatcher.core.posts import Ambiguous, Paused, RateLimitedBySlack, Receipt, Rejected, Retryable
 from dispatcher.core.states import MARGIN_US, Absent, Rest, ScanLater, ScanResult, Search, Unreadable
+from dispatcher.core.units import CONVERSATION_ID
 from dispatcher.slack.replies import date_us, event_mark, mark_of, read_api_problem
 from dispatcher.slack.taxonomy import Problem
 from dispatcher.slack.transport import TOO_LARGE, ExchangeFailed
@@ -25,7 +26,6 @@ SHORT_PAGE: Final = 15
 marketplace."""
 
 _MOST_PAGES: Final = 50
-_CHANNEL_ID: Final = re.compile(r"[CDG][A-Z0-9]{5,}")
 _PERSON: Final = re.compile(r"@.*|[UW][A-Z0-9]{5,}")
 _LIST_PAGE: Final = 1000
 _TRANSIT_US: Final = 5 * US
@@ -86,7 +86,7 @@ class History:
 
     def note(self, channel: str, channel_id: str) -> None:
         """Keep Slack's id of a channel, which every answer to a post tells: histories are asked for by id."""
-        if channel != channel_id and _CHANNEL_ID.fullmatch(channel_id):
+        if channel != channel_id and CONVERSATION_ID.fullmatch(channel_id):
             self.ids[channel] = channel_id
 
     def scan(self, search: Search) -> ScanResult:
@@ -138,7 +138,7 @@ class History:
 
         A channel that the list does not show cannot be read: it may have been renamed since, or be hidden from the app.
         """
-        if _CHANNEL_ID.fullmatch(channel):
+        if CONVERSATION_ID.fullmatch(channel):
             return channel
         if channel not in self.ids and _PERSON.fullmatch(channel):
             return Unreadable("no_channel_id", f"{channel} is a person: the id of that conversation is not known")

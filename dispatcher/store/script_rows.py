@@ -5,7 +5,6 @@ Rows are JSON, and point to the keys of the call. A record is the header that th
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
@@ -48,6 +47,7 @@ from dispatcher.core.states import (
     Undecodable,
     is_digest_message,
 )
+from dispatcher.core.units import CONVERSATION_ID
 from dispatcher.core.tally import Counting, Telling, repeats_of
 from dispatcher.errors import InvalidEvent
 from dispatcher.jsonio import decode_answer, encode
@@ -61,9 +61,6 @@ from dispatcher.store.tallies import (
     sample_of,
     unconfirmed_of,
 )
-
-CHANNEL_ID: Final = re.compile(r"[CDG][A-Z0-9]{5,}")
-"""The form of Slack's own ids of channels."""
 
 MAX_KEPT_TEXT: Final = 3_900
 """Characters of a message that is kept to be edited: all of what one may have."""
@@ -359,7 +356,7 @@ def _posted_to(outcome: Outcome, terms: Terms | None) -> dict[str, str]:
     receipt = outcome.receipt if isinstance(outcome, Sent | Told | Reported) else None
     if receipt is None or terms is None or receipt.channel == terms.channel:
         return {}
-    return {"channel_id": receipt.channel} if CHANNEL_ID.fullmatch(receipt.channel) else {}
+    return {"channel_id": receipt.channel} if CONVERSATION_ID.fullmatch(receipt.channel) else {}
 
 
 def _ended(outcome: Outcome, settlement: Settlement) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dispatcher.core.event import Event
 from dispatcher.core.limits import US, Bounds, Limit
 from dispatcher.core.policy import CategoryRule, OnAmbiguous, OnLimit, Policy
 from dispatcher.core.posts import Identity
@@ -83,6 +84,12 @@ def test_the_examples_in_the_sample_work_when_their_hash_is_taken_away() -> None
             (Limit.parse("3/1m"), Limit.parse("10/30m")), "#errors", OnLimit.DEAD_LETTER, 24 * HOUR_US
         )
     }
+
+
+@pytest.mark.parametrize("channel", ["C12345", "U0123ABCD", "#größer"])
+def test_a_channel_that_an_event_may_name_may_stand_in_the_file(channel: str) -> None:
+    assert Event("errors", "disk full", channel=channel).channel == channel
+    assert policy(f'defaults: {{channel: "{channel}"}}').defaults.channel == channel
 
 
 def test_every_key_is_read() -> None:
