@@ -70,8 +70,7 @@ def after_scan(
     for candidate in scan.candidates:
         receipt = result.found.get(candidate.leased.name)
         if receipt is not None:
-            sent = Sent(receipt, found=True, copies=candidate.leased.unknown)
-            settlements.append(_settlement(candidate, sent, reached=True))
+            settlements.append(_settlement(candidate, Sent(receipt, found=True), reached=True))
             continue
         match result.rest:
             case Absent():

@@ -252,11 +252,10 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """Posted, with the sink's proof; ``found`` by a history scan. ``copies`` unconfirmed posts may stand beside."""
+    """Posted, with the sink's proof; ``found`` by a history scan."""
 
     receipt: Receipt
     found: bool = False
-    copies: int = 0
 
 
 @dataclass(frozen=True, slots=True)

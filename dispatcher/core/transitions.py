@@ -370,8 +370,7 @@ def after_post(  # noqa: PLR0911 - one return for each result of a post
 
     match result:
         case Receipt():
-            sent = Sent(result, copies=leased.unknown)
-            return settlement(sent, Slots.KEEP, replied=True, arrived=True, resume=True, reached=True)
+            return settlement(Sent(result), Slots.KEEP, replied=True, arrived=True, resume=True, reached=True)
         case RateLimitedBySlack(retry_after_us, code, detail):
             waits = Parked(Place.LINE, Reason.COOLDOWN, retry_after_us, code, detail=detail)
             return settlement(waits, Slots.HOLD, attempt=spared, cooldown_us=retry_after_us, reached=True)

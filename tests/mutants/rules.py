@@ -243,9 +243,9 @@ RULES: Final = (
     ),
     Rule(
         "delivery: copies are forgotten by what is found",
-        "dispatcher/core/reconciliation.py",
-        "copies=candidate.leased.unknown",
-        "copies=0",
+        "dispatcher/core/states.py",
+        "                return leased.unknown\n",
+        "                return 0\n",
         "tests/integration/store/test_reconcile.py",
     ),
     Rule(
