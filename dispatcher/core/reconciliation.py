@@ -50,7 +50,7 @@ def scans(unconfirmed: Sequence[Leased], policy: Policy, now_us: int) -> tuple[l
     for (channel, thread_ts), candidates in places.items():
         since_us = min(_unconfirmed(each).first_us for each in candidates) - MARGIN_US
         names = tuple(each.leased.name for each in candidates)
-        found.append(HistoryScan(tuple(candidates), Search(channel, names, since_us, thread_ts, now_us), now_us))
+        found.append(HistoryScan(tuple(candidates), Search(channel, names, since_us, now_us, thread_ts)))
     return found, ended
 
 
@@ -74,9 +74,9 @@ def after_scan(
             continue
         match result.rest:
             case Absent():
-                settlements.append(_absent(candidate, scan.now_us, grace_us))
+                settlements.append(_absent(candidate, scan.search.now_us, grace_us))
             case ScanLater() as later:
-                settlements.append(_later(candidate, later, scan.now_us, backoff))
+                settlements.append(_later(candidate, later, scan.search.now_us, backoff))
             case Unreadable() as never:
                 rule = policy.rule(candidate.leased.event.category)
                 settlements.append(_unreadable(candidate, never, rule.on_ambiguous))

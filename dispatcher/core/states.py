@@ -611,11 +611,10 @@ class Settlement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HistoryScan:
-    """Unconfirmed posts that one scan can find: all of one channel (and thread). ``now_us`` is when it began."""
+    """Unconfirmed posts that one scan can find: all of one channel (and thread)."""
 
     candidates: tuple[Candidate, ...]
     search: Search
-    now_us: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -644,14 +643,14 @@ class Settled:
 class Search:
     """The posts of these events, in one channel (and thread), not older than ``since_us``.
 
-    ``now_us`` is when the history scan began, by the clock that ``since_us`` was read from; None where nobody says.
+    ``now_us`` is when the history scan began, by the clock that ``since_us`` was read from.
     """
 
     channel: str
     event_ids: tuple[str, ...]
     since_us: int
+    now_us: int
     thread_ts: str | None = None
-    now_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

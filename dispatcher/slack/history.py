@@ -51,13 +51,13 @@ class _Clocks:
     it.
     """
 
-    def __init__(self, now_us: int | None) -> None:
+    def __init__(self, now_us: int) -> None:
         self._now_us = now_us
         self.ahead_us = 0
 
     def note(self, headers: Mapping[str, str]) -> None:
         date = date_us(headers)
-        if self._now_us is not None and date is not None:
+        if date is not None:
             self.ahead_us = max(self.ahead_us, self._now_us - date)
 
     @property

@@ -60,9 +60,9 @@ def deliver(slack: StandIn, event_id: str = "event-1", channel: str = "#ops", th
 
 
 def search(
-    *ids: str, channel: str = "#ops", since_us: int = 0, thread_ts: str | None = None, now_us: int | None = None
+    *ids: str, channel: str = "#ops", since_us: int = 0, thread_ts: str | None = None, now_us: int = 0
 ) -> Search:
-    return Search(channel, ids, since_us, thread_ts, now_us)
+    return Search(channel, ids, since_us, now_us, thread_ts)
 
 
 def calls(slack: StandIn, method: str) -> int:

@@ -50,7 +50,7 @@ def unconfirmed(id_: str = "x", *, sent_us: int = 0, first_us: int = 0, failed_s
 def concluded(leased: Leased, rest: Rest, now_us: int = 0, policy: Policy = POLICY) -> Settlement:
     """What a history scan at ``now_us`` that found nothing means."""
     candidate = Candidate(leased, policy.terms(leased))
-    scan = HistoryScan((candidate,), Search("#general", (leased.id,), 0), now_us)
+    scan = HistoryScan((candidate,), Search("#general", (leased.id,), 0, now_us))
     (settlement,) = after_scan(scan, ScanResult({}, rest), policy, lambda n: n * US, GRACE_US)
     return settlement
 
@@ -168,7 +168,7 @@ def test_an_event_that_is_found_is_sent_whatever_the_history_scan_says_of_the_re
     found, lost = unconfirmed("found", unknown=1), unconfirmed("lost")
     candidates = tuple(Candidate(each, POLICY.terms(each)) for each in (found, lost))
     result = ScanResult({"found": Receipt("C0123456", "1.1")}, NEVER)
-    scan = HistoryScan(candidates, Search("#general", ("found", "lost"), 0), 0)
+    scan = HistoryScan(candidates, Search("#general", ("found", "lost"), 0, 0))
     one, two = after_scan(scan, result, POLICY, lambda _: US, GRACE_US)
     assert one.outcome == Sent(Receipt("C0123456", "1.1"), found=True)
     assert (one.perhaps_posted, one.slots, one.reached) == (1, Slots.KEEP, True)

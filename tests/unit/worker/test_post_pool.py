@@ -126,7 +126,7 @@ def unconfirmed(*ids: str) -> HistoryScan:
         Candidate(each.leased._replace(attempt=1, unconfirmed=Unconfirmed(0, 0)), each.terms)
         for each in (started(id_).candidate for id_ in ids)
     )
-    return HistoryScan(candidates, Search("#x", ids, 0), US)
+    return HistoryScan(candidates, Search("#x", ids, 0, US))
 
 
 def test_a_post_that_ends_rings_and_is_collected_once() -> None:
