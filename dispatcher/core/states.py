@@ -300,12 +300,6 @@ class Until(NamedTuple):
     wait_us: int
 
 
-class Silenced(NamedTuple):
-    """The silences that match an event; the first of them suppresses it."""
-
-    ids: tuple[str, ...]
-
-
 @dataclass(frozen=True, slots=True)
 class Hushed:
     """Ended by quiet hours: dropped, or digested where ``counting`` says who tells of it at their end."""
@@ -324,7 +318,8 @@ class Deferral:
     """An event that is to stand in its category's line; ``denied`` by the gate, or not asked for yet.
 
     ``most`` of its category may wait. ``until`` is set where the gate was not asked: what it waits for, a silence or
-    quiet hours. ``silenced`` says which silences match it. ``counting`` where somebody is told of it.
+    quiet hours. ``silenced`` names the silences that match it, first the one that suppresses it. ``counting`` where
+    somebody is told of it.
     """
 
     candidate: Candidate
@@ -332,7 +327,7 @@ class Deferral:
     most: int
     denied: Denied | None = None
     until: Until | None = None
-    silenced: Silenced | None = None
+    silenced: tuple[str, ...] = ()
     counting: Counting | None = None
 
     @property
@@ -564,7 +559,7 @@ class Settlement(NamedTuple):
     long; ``scan_wait_us``: nobody reads what was posted. ``pause``: nobody posts anywhere. ``resume``: a post
     succeeded, a pause ends. ``reached``: whether Slack answered, None where nothing was asked. ``failed_scans`` counts
     history scans that broke off, None where nothing is to be reconciled; ``resent`` posts made again.
-    ``silenced`` says which silences match it, where one has suppressed it.
+    ``silenced`` names the silences that match it, first the one that has suppressed it.
     ``template_fault``: what was wrong with the category's template; nothing depends on it. ``text`` is what was
     posted, where that may be edited later; ``counts_repeats`` says that repeats are counted in it, and ``uneditable``
     that a message cannot be edited.
@@ -590,7 +585,7 @@ class Settlement(NamedTuple):
     text: str | None = None
     counts_repeats: bool = False
     uneditable: bool = False
-    silenced: Silenced | None = None
+    silenced: tuple[str, ...] = ()
 
     @property
     def is_posted(self) -> bool:

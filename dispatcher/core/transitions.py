@@ -25,7 +25,6 @@ from dispatcher.core.states import (
     Repeat,
     Sent,
     Settlement,
-    Silenced,
     Slots,
     Started,
     Terms,
@@ -179,7 +178,7 @@ def silenced(
     if leased.was_admitted:
         return None
     slots = Slots.RELEASE if leased.may_own_slots else Slots.KEEP
-    last, matched = silences[0], Silenced(tuple(each.id for each in silences))
+    last, matched = silences[0], tuple(each.id for each in silences)
     category = leased.event.category
     rule = policy.rule(category)
     on_limit = OnLimit.DEAD_LETTER if leased.replays else rule.on_limit

@@ -40,7 +40,6 @@ from dispatcher.core.states import (
     Reported,
     Sent,
     Settlement,
-    Silenced,
     Step,
     Terms,
     Told,
@@ -246,12 +245,12 @@ def stood_by_row(terms: Terms, table: Table) -> list[Any]:
     return [min(windows, default=0), max(windows, default=0), needed]
 
 
-def _silenced(silenced: Silenced | None, leased: Leased, terms: Terms) -> dict[str, Any]:
+def _silenced(ids: tuple[str, ...], leased: Leased, terms: Terms) -> dict[str, Any]:
     """What the silences that match the event count, as include/silences.lua has it."""
-    if silenced is None:
+    if not ids:
         return {}
     fires = leased.event.dedup_key is not None and not leased.event.is_resolved
-    return {"silenced": {"ids": silenced.ids, "to": terms.channel} | ({"fires": True} if fires else {})}
+    return {"silenced": {"ids": ids, "to": terms.channel} | ({"fires": True} if fires else {})}
 
 
 def settlement_row(settlement: Settlement, table: Table, shown_chars: int) -> dict[str, Any]:
