@@ -135,10 +135,6 @@ class Table:
         self._channel_positions[name] = len(self.channels)
         return len(self.channels)
 
-    def tally_key(self, counting: Counting) -> int:
-        """The position of the key of a tally."""
-        return self.tally_of(counting.id)
-
     def tally_of(self, id_: str) -> int:
         """The position of the key of the tally of this id."""
         return self._position(self._names.tally(id_))
@@ -148,7 +144,7 @@ class Table:
         sample = sample_of(event)
         return {
             "id": counting.id,
-            "key": self.tally_key(counting),
+            "key": self.tally_of(counting.id),
             "delay_us": collects_us(counting),
             "samples": [sample] if sample else [],
         }
@@ -233,7 +229,7 @@ def deferral_row(
     if (counting := deferral.counting) is not None and (not leased.line or leased.has_left_silence):
         refusal = counting.known(denied) if denied is not None else counting.refusal()
         reason = limit_reason(refusal.scope)
-        why = refusal_text("deferred", reason, leased.event.category, refusal)
+        why = _text("deferred", reason, leased.event.category, refusal, {})
         row["tally"] = table.tally(counting, leased.event) | {"why": why}
     return row
 
@@ -319,7 +315,7 @@ def _repeats(settlement: Settlement, leased: Leased, terms: Terms, table: Table)
     counting = repeats_of(tally_id(leased.event.category, first.name), leased.event.category, 1, first.name)
     facts: dict[str, Any] = {
         "id": counting.id,
-        "key": table.tally_key(counting),
+        "key": table.tally_of(counting.id),
         "window_us": first.limits[0].window_us,
     }
     if isinstance(outcome, Sent) and outcome.receipt.ts is not None and settlement.counts_repeats:
@@ -442,7 +438,7 @@ def _told(told: Told, table: Table) -> dict[str, Any]:
         facts |= {"posted": {"channel": told.receipt.channel}, "window_us": window_us, "fixed": is_fixed}
         if told.receipt.ts is not None:
             facts["posted"]["ts"] = told.receipt.ts
-    return {"told": facts, "tally": {"key": table.tally_key(counting)}}
+    return {"told": facts, "tally": {"key": table.tally_of(counting.id)}}
 
 
 def _letter(outcome: DeadLettered, settlement: Settlement) -> dict[str, str]:
@@ -535,11 +531,6 @@ def _said(
         "copies": settlement.perhaps_posted,
     }
     return {name: value for name, value in said.items() if value}
-
-
-def refusal_text(outcome: str, reason: Reason, category: str, denied: Denied) -> str:
-    """The text of a refusal for the decision record or a tally."""
-    return _text(outcome, reason, category, denied, {})
 
 
 @lru_cache(maxsize=4096)
