@@ -48,7 +48,7 @@ from redis.exceptions import ConnectionError as Unreachable
 from redis.exceptions import TimeoutError as Unanswered
 from redis.retry import Retry
 
-from dispatcher.errors import ConfigError, DispatcherError, GateUnavailable
+from dispatcher.errors import ConfigError, GateUnavailable
 from dispatcher.jsonio import encode
 from dispatcher.server.clients import SentinelsRefuse, build, build_async
 from dispatcher.server.scripts import read_script
@@ -136,14 +136,14 @@ class _Translation:
             self._translate(failure)
 
 
-def translate_outages(error: type[DispatcherError] = GateUnavailable) -> _Translation:
-    """Translates what means that the server is away, full or read-only into ``error``; everything else passes."""
+def translate_outages() -> _Translation:
+    """Translates what means that the server is away, full or read-only into ``GateUnavailable``; all else passes."""
+    return _Translation(_raise_outage)
 
-    def translate(failure: BaseException) -> None:
-        if isinstance(failure, _AWAY) or (isinstance(failure, ResponseError) and error_code(failure) in _AWAY_CODES):
-            raise error(_words(failure)) from failure
 
-    return _Translation(translate)
+def _raise_outage(failure: BaseException) -> None:
+    if isinstance(failure, _AWAY) or (isinstance(failure, ResponseError) and error_code(failure) in _AWAY_CODES):
+        raise GateUnavailable(_words(failure)) from failure
 
 
 def ping(client: Client) -> None:
