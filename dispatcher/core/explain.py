@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 from dispatcher.core.limits import US, Denied, Kind, Limit, Reason, format_duration, is_repeat
+from dispatcher.core.quiet import QUIET_PREFIX
 from dispatcher.core.silences import SILENCE_PREFIX, Silence
 
 Clock: TypeAlias = Callable[[int], str]
@@ -283,8 +284,8 @@ def deferred(scope: str, before: int, next_us: int | None, at: Clock) -> str:
     room = f"Waits for room: {scope_words(scope)} had used up a limit"
     if scope.startswith(SILENCE_PREFIX):
         room = f"Waits: it was silenced (silence {scope.removeprefix(SILENCE_PREFIX)})"
-    if scope.startswith("quiet:"):
-        room = f"Waits: quiet hours {scope.partition(':')[2]}"
+    if scope.startswith(QUIET_PREFIX):
+        room = f"Waits: quiet hours {scope.removeprefix(QUIET_PREFIX)}"
     if before:
         return f"{room}; it is behind {_others(before)}."
     return f"{room}; as the next of its line it is expected {'now' if next_us is None else f'at {at(next_us)}'}."

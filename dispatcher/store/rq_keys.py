@@ -32,8 +32,12 @@ class QueueKeys:
 
     @cached_property
     def intermediates(self) -> tuple[str, ...]:
-        """LIST, what a stock worker has popped and not yet begun, one for each lane."""
-        return tuple(f"{lane}:intermediate" for lane in self.lanes)
+        """The lists of ``intermediate`` of all lanes, the most urgent first."""
+        return tuple(map(self.intermediate, Lane))
+
+    def intermediate(self, lane: Lane) -> str:
+        """LIST, what a stock worker has popped from a lane and not yet begun."""
+        return f"{self.lane(lane)}:intermediate"
 
     @cached_property
     def scheduled(self) -> tuple[str, ...]:

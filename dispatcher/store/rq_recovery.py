@@ -88,7 +88,7 @@ class Sweep:
         found = [(member, position) for position in registries for member in self._members(position, registries)]
         jobs = [(member, member.split(":")[0], position) for member, position in found]
         mine = [job for job in jobs if self._is_ours(job[1])]
-        names = [queue.lane(lane), f"{queue.lane(lane)}:intermediate", *registries.values(), keys.abandoned]
+        names = [queue.lane(lane), queue.intermediate(lane), *registries.values(), keys.abandoned]
         names += [queue.job(job_id) for _, job_id, _ in mine]
         return int(self._sweep(names, {"jobs": [list(job) for job in mine]}))
 

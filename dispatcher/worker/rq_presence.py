@@ -34,6 +34,7 @@ class RqPresence:
     """
 
     def __init__(self, name: str, client: Client, queue: QueueKeys) -> None:
+        self._queue = queue
         lanes = [Queue(queue.lane_name(lane), connection=client, serializer=JSONSerializer) for lane in Lane]
         self._worker = _RqWorker(lanes, name=name, connection=client, serializer=JSONSerializer)
         self._worker.birth_date = rq_now()
@@ -62,9 +63,8 @@ class RqPresence:
         with translate_outages(), worker.connection.pipeline(transaction=False) as pipe:
             pipe.hset(worker.key, mapping=entry)
             pipe.expire(worker.key, worker.worker_ttl + 60)
-            pipe.sadd("rq:workers", worker.key)
-            for name in worker.queue_names():
-                pipe.sadd(f"rq:workers:{name}", worker.key)
+            for registry in (self._queue.all_workers, *map(self._queue.workers, Lane)):
+                pipe.sadd(registry, worker.key)
             try:
                 pipe.execute()
             except OutOfMemoryError:
