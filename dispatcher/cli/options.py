@@ -6,6 +6,7 @@ import math
 import os
 import socket
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
 
 import click
@@ -88,6 +89,25 @@ SPAN_US: Final = Parsed("SPAN", lambda text: round(seconds_of(text) * US))
 LENGTH_US: Final = Parsed("SPAN", length_us)
 SPAN_S: Final = Parsed("SPAN", seconds_of)
 WORDS: Final = Parsed("WORDS", _words)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which events a command is told to act on: some by id, those of a filter, or all."""
+
+    ids: tuple[str, ...]
+    everything: bool
+    limit: int | None
+    filters: dict[str, Any]
+
+    def checked(self, unsaid: str) -> Selection:
+        """Itself, where it says one thing; raises ``UsageError``, with ``unsaid`` where it says nothing."""
+        given = [bool(self.ids), self.everything, any(value is not None for value in self.filters.values())]
+        if not any(given):
+            raise click.UsageError(unsaid)
+        if sum(given) > 1 or (self.ids and self.limit):
+            raise click.UsageError("Give either ids, or filters, or --all, not several of these.")
+        return self
 
 
 def words(_ctx: click.Context, _option: click.Parameter, value: str | None) -> str | None:

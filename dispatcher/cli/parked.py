@@ -13,7 +13,7 @@ import click
 from dispatcher.cli.context import audited, limits_named, server_to_look_at, settings_in_force, warn_if_unfamiliar
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, INTERRUPTED, UNREACHABLE, USAGE, Ended
 from dispatcher.cli.interruption import Interruption
-from dispatcher.cli.options import AT_LEAST_ONE, EVENT_ID, SPAN_US, WORDS, operator
+from dispatcher.cli.options import AT_LEAST_ONE, EVENT_ID, SPAN_US, WORDS, Selection, operator
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.states import WAITING
 from dispatcher.errors import GateUnavailable
@@ -29,6 +29,10 @@ SHOWN: Final = 50
 
 _AGAIN: Final = "what is not cancelled stays parked; run it again for the rest"
 
+_UNSAID: Final = (
+    "Which parked events? Give their ids, or --category, --reason, --channel, --older-than or --text, or --all."
+)
+
 _category = click.option("--category", metavar="NAME", help="Only of this category.")
 _reason = click.option(
     "--reason",
@@ -40,26 +44,6 @@ _channel = click.option("--channel", metavar="NAME", help="Only for this channel
 _older_than = click.option("--older-than", type=SPAN_US, help="Only those first seen so long ago: 2h.")
 _text = click.option("--text", "words", type=WORDS, help="Only those with all these words in their text, in any case.")
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Which parked events are to be cancelled: some by id, those of a filter, or all."""
-
-    ids: tuple[str, ...]
-    everything: bool
-    limit: int | None
-    filters: dict[str, Any]
-
-    def __post_init__(self) -> None:
-        given = [bool(self.ids), self.everything, any(value is not None for value in self.filters.values())]
-        if not any(given):
-            raise click.UsageError(
-                "Which parked events? "
-                "Give their ids, or --category, --reason, --channel, --older-than or --text, or --all."
-            )
-        if sum(given) > 1 or (self.ids and self.limit):
-            raise click.UsageError("Give either ids, or filters, or --all, not several of these.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +162,7 @@ def cancel(  # noqa: PLR0913 - click's signature: one for each option
     """
     from itertools import islice
 
-    selection = Selection(ids, everything, limit, filters)
+    selection = Selection(ids, everything, limit, filters).checked(_UNSAID)
     with _open(terminal, filters["category"], quiet=as_json) as (events, settings, server):
         if selection.ids:
             found, missing = find_ids(terminal, events, selection.ids)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -14,7 +13,7 @@ import click
 from dispatcher.cli.context import audited, namespace_named, warn_if_unfamiliar
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, INTERRUPTED, UNREACHABLE, USAGE, Ended
 from dispatcher.cli.interruption import Interruption
-from dispatcher.cli.options import AT_LEAST_ONE, CHANNEL, EVENT_ID, SPAN_S, WHEN, WORDS
+from dispatcher.cli.options import AT_LEAST_ONE, CHANNEL, EVENT_ID, SPAN_S, WHEN, WORDS, Selection
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.states import DEADLY
 from dispatcher.errors import GateUnavailable
@@ -55,6 +54,9 @@ _SELECTION: Final = (
     click.option("--all", "everything", is_flag=True, help="All; without ids, filters or this nothing is done."),
     click.option("--limit", type=AT_LEAST_ONE, metavar="N", help="At most N, the oldest."),
 )
+_UNSAID: Final = (
+    "Which dead letters? Give their ids, or --category, --reason, --code, --since, --before or --text, or --all."
+)
 _AS_JSON: Final = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
@@ -65,26 +67,6 @@ def _with(options: tuple[Callable[[_Function], _Function], ...]) -> Callable[[_F
         return function
 
     return decorate
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Which dead letters a command is told to act on: some by id, those of a filter, or all."""
-
-    ids: tuple[str, ...]
-    everything: bool
-    limit: int | None
-    filters: dict[str, Any]
-
-    def __post_init__(self) -> None:
-        given = [bool(self.ids), self.everything, any(value is not None for value in self.filters.values())]
-        if not any(given):
-            raise click.UsageError(
-                "Which dead letters? "
-                "Give their ids, or --category, --reason, --code, --since, --before or --text, or --all."
-            )
-        if sum(given) > 1 or (self.ids and self.limit):
-            raise click.UsageError("Give either ids, or filters, or --all, not several of these.")
 
 
 class Opened(NamedTuple):
@@ -192,7 +174,7 @@ def replay(  # noqa: PLR0913 - click's signature: one for each option
     """
     if dry_run and wait:
         raise click.UsageError("--dry-run replays nothing to --wait for: give one of them.")
-    selection = Selection(ids, everything, limit, filters)
+    selection = Selection(ids, everything, limit, filters).checked(_UNSAID)
     with _open(terminal, filters["category"], quiet=as_json) as opened:
         chosen = _choose(opened.letters, selection)
         if dry_run:
@@ -227,7 +209,7 @@ def purge(  # noqa: PLR0913 - click's signature: one for each option
     Asks first. Where nobody can be asked, since this is no terminal, --yes is needed: without it the command says how
     many it would remove, and exits 2. The totals go on counting what was removed. Exit 1 if one of the IDS is unknown.
     """
-    selection = Selection(ids, everything, limit, filters)
+    selection = Selection(ids, everything, limit, filters).checked(_UNSAID)
     with _open(terminal, filters["category"], quiet=as_json) as opened:
         chosen = _choose(opened.letters, selection)
         _purge_all(terminal, opened, chosen, yes=yes, as_json=as_json)
