@@ -17,9 +17,6 @@ MOST_SAMPLES: Final = 5
 
 SAMPLE_CHARS: Final = 100
 
-EDIT_US: Final = 30 * US
-"""The time between two edits of one digest."""
-
 PATIENCE_US: Final = 86_400 * US
 """How long a digest message waits in one place before it asks anew. Nothing ends it."""
 

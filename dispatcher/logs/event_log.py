@@ -299,7 +299,7 @@ class EventLog:
             for name, denied, names, seen_us in groups
         ]
         try:
-            if self._batch is not None and self._batch.write_groups("event.settled", "info", "event_id", told):
+            if self._batch is not None and self._batch.write_groups(told):
                 return
         except (OSError, ValueError):
             return  # see _write
@@ -400,7 +400,7 @@ class EventLog:
 
     def _write_all(self, event: str, entries: Sequence[Mapping[str, object]]) -> None:
         try:
-            left = entries if self._batch is None else self._batch.write(event, "info", entries)
+            left = entries if self._batch is None else self._batch.write(event, entries)
         except (OSError, ValueError):
             return  # see below
         except TypeError:  # one of them is no JSON; the slower way knows what to do
@@ -630,7 +630,7 @@ class StreamLines:
 
 
 class LineBatch:
-    """Renders lines of JSON by the batch, as ``build_log`` would one by one.
+    """Renders lines of JSON about events by the batch, as ``build_log`` would one by one, of the level ``info``.
 
     It takes on plain lines only. One that holds what has to be taken out (a secret, characters that are not printable
     ASCII) is left to the caller.
@@ -645,11 +645,11 @@ class LineBatch:
         """The same, whose lines name the worker."""
         return LineBatch(self._lines, secrets=self._secrets, worker=worker)
 
-    def write(self, event: str, level: str, entries: Sequence[Mapping[str, object]]) -> Sequence[Mapping[str, object]]:
+    def write(self, event: str, entries: Sequence[Mapping[str, object]]) -> Sequence[Mapping[str, object]]:
         """Write a line for each entry; returns those that are not plain, which were not written."""
         if not entries:
             return ()
-        rest = self._rest(event, level)
+        rest = self._rest(event)
         lines = [b"%b,%b\n" % (encode(entry)[:-1], rest) for entry in entries]
         left: Sequence[Mapping[str, object]] = ()
         if not self._is_plain(b"".join(lines)):
@@ -658,28 +658,26 @@ class LineBatch:
         self._lines.put(b"".join(lines))
         return left
 
-    def write_groups(
-        self, event: str, level: str, key: str, groups: Iterable[tuple[Sequence[str], Mapping[str, object]]]
-    ) -> bool:
-        """Write a line for each name, under ``key``, with what its group has in common.
+    def write_groups(self, groups: Iterable[tuple[Sequence[str], Mapping[str, object]]]) -> bool:
+        """Write ``event.settled`` for each name of an event, with what its group has in common.
 
         False where not all of them are plain: then none was written.
         """
-        rest = self._rest(event, level).decode()
+        rest = self._rest("event.settled").decode()
         lines: list[str] = []
         for names, common in groups:
             end = f'",{encode(common)[1:-1].decode()},{rest}\n'
-            lines += [f'{{"{key}":"{name}{end}' for name in names]
+            lines += [f'{{"event_id":"{name}{end}' for name in names]
         text = "".join(lines).encode()
         if not self._is_plain(text):
             return False
         self._lines.put(text)
         return True
 
-    def _rest(self, event: str, level: str) -> bytes:
+    def _rest(self, event: str) -> bytes:
         """The end of each line."""
         time = datetime.now(UTC).isoformat().replace("+00:00", "Z")
-        return encode({**self._bound, "event": event, "level": level, "time": time})[1:]
+        return encode({**self._bound, "event": event, "level": "info", "time": time})[1:]
 
     def _is_plain(self, line: bytes) -> bool:
         if not line.isascii() or b"\\" in line or b"\x7f" in line:

@@ -119,7 +119,7 @@ def _policy_of(tree: Mapping[str, Any]) -> Policy:
     _refuse_others(tree, _SECTIONS)
     global_limits = _limits(_section(tree, "global", "limits").get("limits", [_GLOBAL_LIMIT]))
     channels = {read.DEFAULT_CHANNEL_KEY: {"pace": _PACE}, **tree.get("channels", {})}
-    paces = {name: read.read_pace(_only(keys, "pace")) for name, keys in channels.items()}
+    paces = {name: _pace(keys) for name, keys in channels.items()}
     defaults = tree.get("defaults", {})
     return Policy(
         global_limits=read.enforced(global_limits),
@@ -162,9 +162,9 @@ def _hook(keys: Mapping[str, Any]) -> Hook:
     return Hook(**{**said, "verify": Verify(said["verify"])})
 
 
-def _only(keys: Mapping[str, Any], key: str) -> object:
-    _refuse_others(keys, {key})
-    return keys[key]
+def _pace(keys: Mapping[str, Any]) -> Limit | None:
+    _refuse_others(keys, {"pace"})
+    return read.read_pace(keys["pace"])
 
 
 def _section(tree: Mapping[str, Any], name: str, *keys: str) -> Mapping[str, Any]:

@@ -422,10 +422,7 @@ def _near_zone(value: object, known: Iterable[str]) -> str:
 
 def read_quiet_then(value: object) -> QuietThen:
     """What happens to an event in quiet hours."""
-    words = [word.value for word in QuietThen]
-    if value not in words:
-        raise fault(f", expected {', '.join(words[:-1])} or {words[-1]}{did_you_mean(value, words)}")
-    return QuietThen(value)
+    return _word(value, QuietThen)
 
 
 def read_quiet_categories(value: object) -> tuple[str, ...]:
