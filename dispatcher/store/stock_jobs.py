@@ -124,7 +124,7 @@ def _marked_in(facts: bytes, data: bytes) -> list[_Marked]:
         end = start + size
         try:
             mark = mark_of(id_, open_envelope(id_, data[start:end]))
-        except Exception:  # noqa: BLE001 - it is handed out, and then its worker says what is wrong with it
+        except Exception:  # noqa: BLE001 - a mark only saves time: whatever a job holds, it stops no worker, and is handed out
             mark = None
         if mark is not None:
             found.append(_Marked(id_, enqueued, *mark))
