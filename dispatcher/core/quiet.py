@@ -122,10 +122,6 @@ class Quiet:
         """An instant by the clock of the zone: ``2026-11-23 22:00``."""
         return f"{datetime.fromtimestamp(at_us // US, self.clock):%Y-%m-%d %H:%M}"
 
-    def holds_at(self, at_us: int) -> bool:
-        """Whether the instant is quiet."""
-        return self._holds(at_us // US)
-
     def span_at(self, at_us: int) -> Span | None:
         """The span in which the instant lies; None where it is not quiet."""
         at_s = at_us // US

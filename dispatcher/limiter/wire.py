@@ -271,11 +271,6 @@ def verdicts_of(facts: dict[str, Any], call: Call, ids: Sequence[str] | None) ->
     return verdicts
 
 
-def read_openings(answer: bytes | str, ahead: Sequence[Scope]) -> list[Opening]:
-    """What gate.lua says of the scopes ahead."""
-    return openings_of(decode(answer), ahead) if ahead else []
-
-
 def openings_of(facts: dict[str, Any], ahead: Sequence[Scope]) -> list[Opening]:
     """The openings in an answer that was decoded."""
     rows = facts["ahead"] if ahead else []

@@ -85,10 +85,6 @@ class Decisions:
         """What limits, silences and quiet hours have ended, the newest first, read in pages as it is asked for."""
         return self._backwards(self._logs[0])
 
-    def all(self) -> list[Decision]:
-        """All that are kept, the newest first."""
-        return list(self.newest())
-
     def kept_since_us(self) -> int | None:
         """Since when no decision is missing; None where nothing is kept."""
         with translate_outages():

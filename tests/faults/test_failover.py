@@ -59,7 +59,7 @@ def test_busy_workers_go_on_at_the_new_primary(fleet: Fleet, watched: Watched) -
     watch(fleet.books, is_settled, 30)
     fleet.check_told(times=1, returned=returned)
 
-    decided = {each.id: each for each in Decisions(fleet.round.client, KEYS).all()}
+    decided = {each.id: each for each in Decisions(fleet.round.client, KEYS).newest()}
     snapshot = fleet.books.snapshot()
     assert decided.keys() == set(fleet.round.ids)
     assert {name: snapshot.overall()[name] for name in ("sent", "dropped", "dead")} == Counter(

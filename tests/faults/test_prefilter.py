@@ -77,7 +77,7 @@ class Storm:
         for category in {line["category"] for line in told}:
             dropped = sum(line["category"] == category and line["outcome"] == "dropped" for line in told)
             assert snapshot.by_category("dropped")[category] == dropped
-        decided = {each.id: each.outcome for each in Decisions(self.client, KEYS).all()}
+        decided = {each.id: each.outcome for each in Decisions(self.client, KEYS).newest()}
         assert decided == {line["event_id"]: line["outcome"] for line in told}
         return snapshot.overall()
 

@@ -171,7 +171,7 @@ class Night:
                 client.rpush(KEYS.wake, "1")
 
     def _ended(self) -> set[str]:
-        return {each.id for each in Decisions(self.client, KEYS).all()}
+        return {each.id for each in Decisions(self.client, KEYS).newest()}
 
     def _parked(self) -> set[str]:
         parked: list[bytes] = self.client.zrange(KEYS.parked, 0, -1)

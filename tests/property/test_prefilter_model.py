@@ -154,7 +154,7 @@ class World:
         """
         redis, keys = self.stage.redis, self.stage.keys
         return {
-            "ended": {each.id: _without_scope(each) for each in reversed(Decisions(redis, keys).all())},
+            "ended": {each.id: _without_scope(each) for each in reversed([*Decisions(redis, keys).newest()])},
             "remembered": redis.zrange(keys.seen, 0, -1, withscores=True),
             "totals": _without_limits(redis.hgetall(keys.totals)),
             "waiting": set(redis.hkeys(keys.events)),

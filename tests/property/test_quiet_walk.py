@@ -181,7 +181,7 @@ def test_in_quiet_hours_nothing_is_lost_and_nothing_is_posted_that_they_hold(red
     walk.end()
     everyone += [each for each in walk.workers if each not in everyone]
 
-    decisions = {each.id: each for each in Decisions(stage.redis, stage.keys).all()}
+    decisions = {each.id: each for each in Decisions(stage.redis, stage.keys).newest()}
     assert walk.sent.keys() <= decisions.keys()
     reasons = Counter((decisions[id_].outcome, decisions[id_].reason) for id_ in walk.sent)
     posts = Counter(id_ for worker in everyone for id_ in worker.desk.posts if id_ in walk.sent)

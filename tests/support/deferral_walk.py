@@ -254,7 +254,7 @@ class DeferralWalk:
             if not isinstance(each.outcome, Parked)
         )
         assert ended == Counter(self.sent.keys())
-        recorded = {decision.id: decision.outcome for decision in Decisions(self.stage.redis, self.stage.keys).all()}
+        recorded = {decision.id: decision.outcome for decision in Decisions(self.stage.redis, self.stage.keys).newest()}
         assert recorded == {id_: _word(outcome) for id_, outcome in self.outcomes().items()}
         assert len(self.stage.letters()) == sum(word == "dead" for word in recorded.values())
         expired = {letter["id"] for letter in self.stage.letters() if letter["reason"] == "expired"}

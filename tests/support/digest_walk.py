@@ -222,7 +222,7 @@ class DigestWalk:
         snapshot = self.stage.snapshot()
         assert snapshot.tallies == {}
         assert self.stage.redis.keys(f"{self.stage.keys.tally_prefix}*") == []
-        decisions = Decisions(self.stage.redis, self.stage.keys).all()
+        decisions = list(Decisions(self.stage.redis, self.stage.keys).newest())
         outcomes = Counter(each.outcome for each in decisions)
         assert outcomes == {name: snapshot.totals[name] for name in OUTCOMES if snapshot.totals.get(name)}
         assert outcomes.total() == self.sent.total()

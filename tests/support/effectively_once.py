@@ -106,7 +106,7 @@ class Fleet:
     def account(self) -> Account:
         """Where everything is."""
         texts = Counter(posted.text.rpartition("\n")[2] for posted in self.slack.ledger.posted())
-        decided = {each.id: each for each in Decisions(self.client, KEYS).all()}
+        decided = {each.id: each for each in Decisions(self.client, KEYS).newest()}
         letters = {letter.id: letter for letter in DeadLetters(self.client, KEYS, QUEUE).find(Filter())}
         sent = {id_ for id_, each in decided.items() if each.outcome == "sent"}
         arrived = {id_ for id_ in self.ids if texts[id_]}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from dispatcher.core.limits import Admitted, Demand, Opening, Scope, Verdict
-from dispatcher.limiter.wire import Calls, Request, read_openings, read_verdicts
+from dispatcher.jsonio import decode
+from dispatcher.limiter.wire import Calls, Request, openings_of, read_verdicts
 from dispatcher.server.connection import Client, script_of
 
 
@@ -45,7 +46,7 @@ class Gate:
         if not call.keys:
             return [Admitted()] * len(requests), []
         answer = self._gate(call.keys, call.arguments(self._clock() if self._clock else None))
-        return read_verdicts(answer, call, None), read_openings(answer, ahead)
+        return read_verdicts(answer, call, None), openings_of(decode(answer), ahead) if ahead else []
 
     def peek(self, requests: Sequence[Request], *, now_us: int | None = None) -> list[Verdict]:
         """What each request alone would be answered; charges nothing."""

@@ -159,7 +159,7 @@ def check(ended: Round, snapshot: Snapshot) -> None:
     by_number = {process.number: process.life() for process in ended.killable.started}
     lives = list(by_number.values())
     dead_lives = [by_number[process.number] for process in ended.killed]
-    decided = {each.id: each for each in Decisions(ended.client, KEYS).all()}
+    decided = {each.id: each for each in Decisions(ended.client, KEYS).newest()}
     _check_outcomes(ended, snapshot, decided, lives, dead_lives)
     _check_limits(ended, decided, lives)
     _check_posts(ended, decided, lives, dead_lives)

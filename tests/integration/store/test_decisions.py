@@ -99,7 +99,7 @@ def test_no_more_decisions_are_kept_than_may_and_the_latest_half_for_certain(red
     for n in range(20):
         stage.send(f"e{n}", channel=UNPACED)
         ann.run()
-        found = {decision.id for decision in record(stage).all() if decision.outcome == "dropped"}
+        found = {decision.id for decision in record(stage).newest() if decision.outcome == "dropped"}
         assert {f"e{each}" for each in range(max(0, n - 3), n + 1)} <= found
         assert len(found) <= 8
         assert redis.hlen(stage.keys.decisions[0]) <= 4 + 1
@@ -145,7 +145,7 @@ def test_of_many_that_are_dropped_at_once_each_has_the_reason_of_its_category(st
     for n in range(240):
         stage.send(*(f"{name}-{n}" for name in "xyz"[: 1 + n % 3]), category="xyz"[n % 3], channel=UNPACED)
     ann.go(new=600)
-    dropped = {decision.id: decision for decision in record(stage).all()}
+    dropped = {decision.id: decision for decision in record(stage).newest()}
     assert len(dropped) == stage.total("dropped") == 480 - 3
     assert Counter(decision.category for decision in dropped.values()) == {"x": 79, "y": 159, "z": 239}
     assert stage.snapshot().by_category("dropped") == {"x": 79, "y": 159, "z": 239}
@@ -159,7 +159,7 @@ def test_of_what_is_dropped_at_once_only_ids_that_a_producer_chose_are_remembere
     stage.send("named", channel=UNPACED)
     stage.send("other", category="deploys", channel=UNPACED)
     ann.go()
-    assert {decision.id for decision in record(stage).all()} == {unnamed, "named"}
+    assert {decision.id for decision in record(stage).newest()} == {unnamed, "named"}
     assert stage.redis.zrange(stage.keys.seen, 0, -1) == [b"named"]
 
 
@@ -172,7 +172,7 @@ def test_of_what_is_dropped_at_once_only_what_is_still_leased_ends(stage: Stage,
     started = ann.dispatch(batch)
     assert [each.candidate.leased.id for each in started] == ["a", "x", "k"]
     assert [each.id for each in ann.told.losses] == ["b", "y"]
-    assert {decision.id for decision in record(stage).all()} == {"c", "z", "l"}
+    assert {decision.id for decision in record(stage).newest()} == {"c", "z", "l"}
     assert (stage.total("dropped"), stage.snapshot().by_category("dropped")) == (2, {"errors": 1, "deploys": 1})
     assert sorted(map(bytes.decode, stage.redis.zrange(stage.keys.seen, 0, -1))) == ["c", "l", "z"]
     assert {each.subject.id for each in ann.told.settlements} == {"c", "z", "l"}

@@ -160,7 +160,7 @@ def test_the_record_of_a_drop_by_the_prefilter_is_that_of_a_drop_by_the_gate(sta
     stage.send("twin")
     bob.run()
     assert record(stage, "a") == record(stage, "twin") is not None
-    (dropped,) = (each for each in Decisions(stage.redis, stage.keys).all() if each.id == "a")
+    (dropped,) = (each for each in Decisions(stage.redis, stage.keys).newest() if each.id == "a")
     assert (dropped.at_us, dropped.fits_at_us) == (START_US + 7 * US + 1, START_US + HALF_HOUR_US)
     assert (dropped.outcome, dropped.category, dropped.reason) == ("dropped", "errors", "limit:category")
     assert (dropped.scope, dropped.limit) == ("category:errors", "1/30m")
@@ -385,7 +385,7 @@ def test_what_somebody_else_has_written_into_a_mark_spoils_no_record(stage: Stag
     stage.send("a", channel=UNPACED)
     stage.redis.hset("rq:job:a", "shown", shown)
     assert gone(ann.take()) == ["a"]
-    newest = Decisions(stage.redis, stage.keys).all()
+    newest = list(Decisions(stage.redis, stage.keys).newest())
     assert [each.id for each in newest] == ["a", "errors-dropped", "errors-sent"]
     assert newest[0].outcome == "dropped"
     assert (newest[0].text, newest[0].labels) == (None, {})
