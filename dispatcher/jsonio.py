@@ -27,4 +27,9 @@ def decode_answer(text: bytes) -> Any:  # noqa: ANN401 - JSON
     try:
         return decode(text)
     except NotPlain:
-        return json.loads(text.decode("utf-8", "replace"))
+        return json.loads(answer_text(text))
+
+
+def answer_text(answer: bytes | str) -> str:
+    """An answer of the server as text, whatever the client makes of it; what is no text is shown as replaced."""
+    return answer.decode("utf-8", "replace") if isinstance(answer, bytes) else answer

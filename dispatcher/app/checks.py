@@ -14,7 +14,9 @@ from dispatcher.app.fleet import WorkerEntry, fleet
 from dispatcher.app.limits import OwnFile, compare_own_file
 from dispatcher.app.readers import workers_of
 from dispatcher.app.servers import Server, keys_of, reach
-from dispatcher.server.connection import Client, connect, ping, translate_outages, translate_refusals
+from dispatcher.core.units import US
+from dispatcher.jsonio import answer_text
+from dispatcher.server.connection import Client, connect, ping, server_us, translate_outages, translate_refusals
 from dispatcher.server.keys import LAYOUT_VERSION, Keys
 from dispatcher.server.writing import WriteRefusal, write_refusal
 from dispatcher.settings.environment import Settings
@@ -79,7 +81,7 @@ def ask_server(client: Client, settings: Settings, clock: Callable[[], float] = 
     with translate_refusals(client), translate_outages():
         ping(client)  # the connection is made by the first command
         began, asked_at = time.monotonic(), clock()
-        seconds, micros = client.time()
+        now_us = server_us(client)
         round_trip_s = time.monotonic() - began
         try:
             info = client.info()
@@ -94,7 +96,7 @@ def ask_server(client: Client, settings: Settings, clock: Callable[[], float] = 
         appendfsync=config.get("appendfsync"),
         snapshots=bool(config["save"]) if "save" in config else None,
         round_trip_s=round_trip_s,
-        ahead_s=asked_at + round_trip_s / 2 - (seconds + micros / 1_000_000),
+        ahead_s=asked_at + round_trip_s / 2 - now_us / US,
         refusal=write_refusal(client, keys_of(settings)[0].layout),
     )
 
@@ -104,7 +106,8 @@ def ask_namespace(client: Client, settings: Settings) -> NamespaceFacts:
     keys, queue = keys_of(settings)
     with translate_refusals(client):
         with translate_outages():
-            layout, bound_to = (_text(value) for value in client.mget(keys.layout, queue.binding))
+            found = client.mget(keys.layout, queue.binding)
+            layout, bound_to = (None if value is None else answer_text(value) for value in found)
             suspended = bool(client.exists(queue.suspended))
         if layout not in {None, LAYOUT_VERSION}:
             return NamespaceFacts(layout, bound_to, suspended, None)
@@ -130,7 +133,3 @@ def _overdue(client: Client, keys: Keys, snapshot: Snapshot) -> list[Overdue]:
     with translate_outages():
         counts = {owner: int(client.scard(keys.leased(owner))) for owner in ended}
     return [Overdue(owner, counts[owner], end) for owner, end in ended.items() if counts[owner]]
-
-
-def _text(value: bytes | str | None) -> str | None:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

@@ -12,7 +12,8 @@ from dispatcher.app.readers import client_of_namespace
 from dispatcher.app.servers import Server, keys_of, open_server, reach
 from dispatcher.core.units import US
 from dispatcher.errors import DispatcherError
-from dispatcher.server.connection import Client, connect, translate_outages, translate_refusals
+from dispatcher.jsonio import answer_text
+from dispatcher.server.connection import Client, connect, server_us, translate_outages, translate_refusals
 from dispatcher.settings.plain import AnySettings
 
 
@@ -29,13 +30,13 @@ def alive(settings: AnySettings) -> str:
     host = socket.gethostname()
     with _reached(settings) as (server, client), translate_outages():
         leases: Any = client.zrange(keys_of(settings)[0].leases, 0, -1, withscores=True)
-        seconds, micros = client.time()
+        now_us = server_us(client)
     ours = re.compile(rf"{re.escape(host)}\.\d+\.[0-9a-f]+(?:/\d+)?")
-    ends = [end for owner, end in leases if ours.fullmatch(_text(owner))]
+    ends = [end for owner, end in leases if ours.fullmatch(answer_text(owner))]
     where = f"in namespace {settings.namespace} on {server.shown}"
     if not ends:
         raise Unhealthy(f"no worker of host {host} has a lease {where}")
-    left_s = (max(ends) - seconds * US - micros) / US
+    left_s = (max(ends) - now_us) / US
     if left_s <= 0:
         raise Unhealthy(f"the lease of the last worker of host {host} ended {-left_s:.0f} s ago {where}")
     return f"a worker of host {host} has a lease for another {left_s:.0f} s {where}"
@@ -58,10 +59,10 @@ def ready(settings: AnySettings) -> str:
             raise Unhealthy(f"the server can only be read, {refusal.said}; to do: {refusal.remedy}")
         with translate_outages():
             bound_to, facts = client.get(queue.binding), client.hgetall(keys.pause)
-        if bound_to is not None and (other := _text(bound_to)) != settings.namespace:
+        if bound_to is not None and (other := answer_text(bound_to)) != settings.namespace:
             raise Unhealthy(f"queue {settings.queue} belongs to namespace {other}, not to {settings.namespace}")
         limits = limits_to_look_at(settings, Versions(client, keys))
-    pause = read_pause({_text(name): _text(value) for name, value in facts.items()})
+    pause = read_pause({answer_text(name): answer_text(value) for name, value in facts.items()})
     if pause is not None and pause.kind == "operator":
         row = row_for(pause.code)
         raise Unhealthy(f"posting is paused by {pause.code}, {row.told}; to do: {row.remedy}")
@@ -75,7 +76,3 @@ def _reached(settings: AnySettings) -> Iterator[tuple[Server, Client]]:
     with open_server(settings, start=False) as server, connect(server.url) as client, translate_refusals(client):
         reach(client, server.shown)
         yield server, client
-
-
-def _text(value: bytes | str) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

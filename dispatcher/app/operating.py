@@ -9,6 +9,7 @@ from dispatcher.app.readers import Readers, workers_of
 from dispatcher.app.servers import Server, keys_of
 from dispatcher.core.policy import Policy
 from dispatcher.core.units import US
+from dispatcher.jsonio import answer_text
 from dispatcher.limiter.blocking import Limiter
 from dispatcher.server.connection import connect, translate_outages
 from dispatcher.server.keys import LAYOUT_VERSION
@@ -19,7 +20,7 @@ from dispatcher.store.audit import Audit
 from dispatcher.store.dead_letters import DeadLetters
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.explanations import Explanations
-from dispatcher.store.intake import text_of, wrong_layout
+from dispatcher.store.intake import wrong_layout
 from dispatcher.store.operator_controls import Pausing
 from dispatcher.store.parked_events import ParkedEvents
 from dispatcher.store.silences import Silencing
@@ -39,7 +40,7 @@ class Desk:
         """Return where the namespace is one of ours; raises ``ConfigError``, and ``GateUnavailable``."""
         with translate_outages():
             layout = self._client.get(self._keys.layout)
-        if layout is not None and (found := text_of(layout)) != LAYOUT_VERSION:
+        if layout is not None and (found := answer_text(layout)) != LAYOUT_VERSION:
             raise wrong_layout(found, self._keys.namespace)
 
     @cached_property

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dispatcher.app.servers import Server, keys_of, reach
 from dispatcher.core.units import US, Lane
 from dispatcher.errors import GateUnavailable, QueueUnavailable
+from dispatcher.jsonio import answer_text
 from dispatcher.server.connection import Client, connect, translate_outages
 from dispatcher.server.keys import LAYOUT_VERSION, Keys
 from dispatcher.settings.plain import AnySettings
@@ -163,7 +164,7 @@ def client_of_namespace(settings: AnySettings, server: Server) -> Client:
     keys, _ = keys_of(settings)
     with translate_outages():
         layout = client.get(keys.layout)
-    if layout is not None and (found := _text(layout)) != LAYOUT_VERSION:
+    if layout is not None and (found := answer_text(layout)) != LAYOUT_VERSION:
         from dispatcher.store.intake import wrong_layout
 
         raise wrong_layout(found, keys.namespace)
@@ -183,7 +184,7 @@ def workers_of(client: Client, queue: QueueKeys) -> Sequence[dict[str, str]]:
         if beat is not None:
             workers.append(
                 {
-                    "name": _text(name).removeprefix("rq:worker:"),
+                    "name": answer_text(name).removeprefix("rq:worker:"),
                     "host": (host or b"").decode(),
                     "pid": (pid or b"").decode(),
                     "last_heartbeat": beat.decode(),
@@ -193,7 +194,3 @@ def workers_of(client: Client, queue: QueueKeys) -> Sequence[dict[str, str]]:
                 }
             )
     return workers
-
-
-def _text(value: bytes | str) -> str:
-    return value.decode() if isinstance(value, bytes) else value

@@ -5,11 +5,12 @@ from __future__ import annotations
 from redis.asyncio import Redis
 
 from dispatcher.app.servers import Server, keys_of
+from dispatcher.jsonio import answer_text
 from dispatcher.producer.blocking import ANSWER_TIMEOUT_S
 from dispatcher.server.connection import connect_async, translate_outages, translate_refusals
 from dispatcher.server.keys import LAYOUT_VERSION
 from dispatcher.settings.plain import AnySettings
-from dispatcher.store.intake import AsyncIntake, text_of, wrong_layout
+from dispatcher.store.intake import AsyncIntake, wrong_layout
 
 
 def connect_ingest(server: Server) -> Redis:
@@ -33,7 +34,7 @@ class Readiness:
         """Why events should not be sent here now, in words; None where they may. Raises ``GateUnavailable``."""
         with translate_refusals(self._client), translate_outages():
             layout, version = await self._client.mget(self._keys.layout, self._keys.limits_version)
-        if layout is not None and (found := text_of(layout)) != LAYOUT_VERSION:
+        if layout is not None and (found := answer_text(layout)) != LAYOUT_VERSION:
             return str(wrong_layout(found, self._keys.namespace))
         if version is None:
             return "no limits are in force: the first worker that starts publishes its limits file"

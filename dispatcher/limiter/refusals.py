@@ -8,6 +8,7 @@ from typing import Final
 from redis.exceptions import AuthenticationError, ResponseError
 
 from dispatcher.errors import GateRefused, GateUnavailable
+from dispatcher.jsonio import answer_text
 from dispatcher.server.connection import plain_error
 
 _TYPES: Final = {
@@ -58,7 +59,7 @@ def wrong_type(types: dict[str, bytes | str]) -> GateRefused:
     """Names each key that holds something else than what the limiter keeps there."""
     strangers = []
     for key, answer in types.items():
-        found = answer.decode() if isinstance(answer, bytes) else answer
+        found = answer_text(answer)
         expected = _TYPES[key.split("}:", 1)[1].split(":", 1)[0]]
         if found not in {"none", expected}:
             strangers.append(f"{key} holds a {found}, expected a {expected}")

@@ -23,6 +23,7 @@ from redis.asyncio import Redis as AsyncRedis
 from redis.exceptions import RedisError
 
 from dispatcher.errors import GateUnavailable
+from dispatcher.jsonio import answer_text
 from dispatcher.limiter.arguments import new_id
 from dispatcher.server.connection import Pin, settings_of
 
@@ -247,10 +248,10 @@ class _Listener(threading.Thread):
         pin.bound.ends_s = time.monotonic() + HEARD_S
         kind, channel, data = pin.connection.read_response()
         pin.bound.ends_s = None
-        if _text(kind) == "subscribe":
-            self._bells.heard(_text(channel))
+        if answer_text(kind) == "subscribe":
+            self._bells.heard(answer_text(channel))
         else:
-            self._bells.ring(_text(data))
+            self._bells.ring(answer_text(data))
 
 
 class AsyncWaiter:
@@ -370,13 +371,13 @@ class AsyncBells:
 
     def _read(self, message: Any) -> None:  # noqa: ANN401 - whatever the server sends
         kind, channel, data = message
-        if _text(kind) == "subscribe":
-            self._heard.add(_text(channel))
+        if answer_text(kind) == "subscribe":
+            self._heard.add(answer_text(channel))
             if self._failure is not None and self._heard >= self._channels:
                 self._failure = None
                 self._ring_all()
             self._tell()
-        elif (waiter := self._waiters.get(_text(data))) is not None:
+        elif (waiter := self._waiters.get(answer_text(data))) is not None:
             waiter.rung.set()
 
     def _ring_all(self) -> None:
@@ -387,10 +388,6 @@ class AsyncBells:
         """Wake who waits for a subscription."""
         self._changed.set()
         self._changed = asyncio.Event()
-
-
-def _text(data: bytes | str) -> str:
-    return data.decode() if isinstance(data, bytes) else data
 
 
 _ALL: Final[WeakSet[Bells]] = WeakSet()

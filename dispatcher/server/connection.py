@@ -155,6 +155,13 @@ def ping(client: Client) -> None:
             raise
 
 
+def server_us(client: Client) -> int:
+    """The present instant by the server's clock, in microseconds. Raises ``GateUnavailable``."""
+    with translate_outages():
+        seconds, micros = client.time()
+    return int(seconds) * 1_000_000 + int(micros)
+
+
 def error_code(failure: Exception) -> str:
     """The first word of the server's error, which redis-py takes off where it has a class for it."""
     if isinstance(failure, OutOfMemoryError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from dispatcher.core.limits import NO_CATEGORY
-from dispatcher.server.connection import Client, translate_outages
+from dispatcher.server.connection import Client, server_us
 from dispatcher.server.keys import Keys
 from dispatcher.simulate.arrivals import Arrival, Arrivals
 from dispatcher.store.counts import MINUTE_US, Counts, read_minutes
@@ -23,9 +23,7 @@ def read_recorded(client: Client, keys: Keys, span_us: int, into: Arrivals) -> N
     Nothing is written. What was counted as ``other`` stays that; duplicates have no category. What could not be read
     is no event, and is left out. The lines are numbered as they would be in a file.
     """
-    with translate_outages():
-        seconds, _ = client.time()
-    now_us, left = seconds * 1_000_000, -(-span_us // MINUTE_US)
+    now_us, left = server_us(client), -(-span_us // MINUTE_US)
     pages: list[tuple[int, list[Counts]]] = []
     while left > 0:
         page = read_minutes(client, keys, now_us, min(left, _AT_ONCE))

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from dispatcher.core.event import Event
 from dispatcher.core.explain import Decision
-from dispatcher.core.limits import NO_CATEGORY, US, Bounds, Lane
+from dispatcher.core.limits import NO_CATEGORY, Bounds, Lane
 from dispatcher.core.rendering import has_words
 from dispatcher.errors import InvalidEvent
-from dispatcher.server.connection import Client, JsonScript, translate_outages
+from dispatcher.server.connection import Client, JsonScript, server_us, translate_outages
 from dispatcher.server.keys import Keys
 from dispatcher.store.intake import open_envelope, rq_now, seal
 from dispatcher.store.rq_keys import QueueKeys
@@ -171,11 +171,7 @@ class DeadLetters:
 
     def now_us(self) -> int:
         """The present instant by the server's clock."""
-        if self._clock is not None:
-            return self._clock()
-        with translate_outages():
-            seconds, rest_us = self._client.time()
-        return seconds * US + rest_us
+        return server_us(self._client) if self._clock is None else self._clock()
 
     def get(self, event_id: str) -> DeadLetter | None:
         """The letter of one event, by its id on the queue."""

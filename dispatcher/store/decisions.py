@@ -12,9 +12,9 @@ from itertools import chain, islice, repeat
 from typing import Any, Final
 
 from dispatcher.core.explain import Decision
-from dispatcher.core.units import US, Lane
+from dispatcher.core.units import Lane
 from dispatcher.jsonio import decode, decode_answer
-from dispatcher.server.connection import Client, translate_outages
+from dispatcher.server.connection import Client, server_us, translate_outages
 from dispatcher.server.keys import Keys
 
 _PAGE: Final = 20
@@ -99,9 +99,7 @@ class Decisions:
 
     def now_us(self) -> int:
         """The instant by the server's clock."""
-        with translate_outages():
-            seconds, rest = self._client.time()
-        return int(seconds) * US + int(rest)
+        return server_us(self._client)
 
     def ends(self) -> tuple[str, str]:
         """Where the record ends now, for ``since``."""

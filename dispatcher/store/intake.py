@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from dispatcher.core.event import MAX_EVENT_BYTES, Event, encode_event, is_remembered, job_id_for
 from dispatcher.core.units import CATEGORY, Lane
 from dispatcher.errors import ConfigError, InvalidEvent
-from dispatcher.jsonio import NotPlain, decode, encode
+from dispatcher.jsonio import NotPlain, answer_text, decode, encode
 from dispatcher.server.keys import LAYOUT_VERSION, Keys
 from dispatcher.store.rq_keys import QueueKeys
 
@@ -139,7 +139,7 @@ def claim_namespace(client: Client, keys: Keys, queue: QueueKeys) -> None:
     from dispatcher.server.connection import Script
 
     answer = Script(client, "claim")([keys.layout, queue.binding], [LAYOUT_VERSION, keys.namespace])
-    layout, bound = map(text_of, answer)
+    layout, bound = map(answer_text, answer)
     if layout != LAYOUT_VERSION:
         raise wrong_layout(layout, keys.namespace)
     if bound != keys.namespace:
@@ -220,8 +220,8 @@ class EnqueueCalls:
         Raises ``ConfigError`` when the namespace has another layout, or the queue belongs to another namespace.
         """
         if isinstance(answer, bytes | str):
-            return [_RESULTS[result] for result in text_of(answer)]
-        kind, found = map(text_of, answer)
+            return [_RESULTS[result] for result in answer_text(answer)]
+        kind, found = map(answer_text, answer)
         if kind == "layout":
             raise wrong_layout(found, self._keys.namespace)
         raise foreign_queue(found, self._keys, self._queue)
@@ -246,11 +246,6 @@ def foreign_queue(bound: str, keys: Keys, queue: QueueKeys) -> ConfigError:
 def rq_now() -> str:
     """The present instant as RQ writes one: ISO 8601 in UTC, to the microsecond."""
     return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
-def text_of(answer: bytes | str) -> str:
-    """An answer of the server as text, whatever the client makes of it."""
-    return answer.decode("utf-8", "replace") if isinstance(answer, bytes) else answer
 
 
 def seal(event: Event) -> str:

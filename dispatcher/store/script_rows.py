@@ -46,8 +46,8 @@ from dispatcher.core.states import (
     Undecodable,
     is_digest_message,
 )
-from dispatcher.core.units import CONVERSATION_ID
 from dispatcher.core.tally import Counting, Telling, repeats_of
+from dispatcher.core.units import CONVERSATION_ID
 from dispatcher.errors import InvalidEvent
 from dispatcher.jsonio import decode_answer, encode
 from dispatcher.server.keys import Keys

@@ -11,7 +11,7 @@ from dispatcher.core.explain import Decision
 from dispatcher.core.matchers import Matchers, parse_matchers
 from dispatcher.core.silences import LAST_START_US, LONGEST_US, MOST, Silence, muted_by, named_categories, read_silences
 from dispatcher.core.units import Lane, format_duration
-from dispatcher.jsonio import encode
+from dispatcher.jsonio import answer_text, encode
 from dispatcher.server.connection import Client, JsonScript, translate_outages
 from dispatcher.server.keys import Keys
 from dispatcher.server.scripts import script_keys
@@ -137,8 +137,8 @@ class Silencing:
             pipe.hgetall(self._keys.silences)
             pipe.zrange(self._keys.endings, 0, -1, withscores=True)
             rows, endings = pipe.execute()
-            ends = {_text(id_): int(at) for id_, at in endings}
-            silences = read_silences({_text(id_): _text(row) for id_, row in rows.items()}, endings=ends).each
+            ends = {answer_text(id_): int(at) for id_, at in endings}
+            silences = read_silences({answer_text(id_): answer_text(row) for id_, row in rows.items()}, endings=ends).each
             for each in silences:
                 pipe.hmget(self._keys.tally(each.scope), "count", "keys")
                 pipe.zcard(self._keys.firing(each.id))
@@ -189,7 +189,3 @@ def preview(matchers: Matchers, decisions: Decisions, goes_on: Callable[[], bool
             if len(newest) < _NEWEST:
                 newest.append(decision)
     return Preview(priorities.total(), of, since_us, dict(sorted(priorities.items())), newest)
-
-
-def _text(value: bytes | str) -> str:
-    return value.decode() if isinstance(value, bytes) else value

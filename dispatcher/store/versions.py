@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from dispatcher.jsonio import decode
+from dispatcher.jsonio import answer_text, decode
 from dispatcher.server.connection import Client, JsonScript, translate_outages
 from dispatcher.server.keys import Keys
 
@@ -77,7 +77,7 @@ class Versions:
                 found = self._client.get(self._keys.limits_version)
                 if found is None:
                     return None
-                name = found.decode() if isinstance(found, bytes) else found
+                name = answer_text(found)
                 row = self._client.hget(self._keys.limits_versions[0], number_of(name))
             version = None if row is None else _version(row)
             if version is not None and version.name == name:
