@@ -16,8 +16,8 @@ from dispatcher.settings.content import Content, policy_in
 from dispatcher.settings.cross_checks import impossible_sums
 from dispatcher.settings.limits_schema import LimitsFile, section_at
 from dispatcher.settings.limits_text import read_text, source_of
-from dispatcher.settings.limits_values import NOT_AVAILABLE, did_you_mean
-from dispatcher.settings.redaction import looks_secret, shown
+from dispatcher.settings.limits_values import NOT_AVAILABLE
+from dispatcher.settings.redaction import did_you_mean, looks_secret, shown
 from dispatcher.settings.warnings import warnings_of
 from dispatcher.settings.yaml_reader import read_yaml
 from dispatcher.settings.yaml_tree import Problem, Tree, shown_path

@@ -6,10 +6,8 @@ A key that a later version will know stands in ``not_yet`` until then: to add it
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final, TypeAlias
-from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -33,7 +31,6 @@ from dispatcher.settings import limits_shapes as shape
 from dispatcher.settings import limits_values as read
 from dispatcher.settings.content import BUILT_IN, ICONS
 from dispatcher.settings.limits_values import fault
-from dispatcher.settings.redaction import looks_secret
 
 Windows: TypeAlias = Annotated[
     tuple[Annotated[Limit | read.Shadow, PlainValidator(read.read_limit), PlainSerializer(read.written_limit)], ...],
@@ -109,174 +106,30 @@ Guarantee: TypeAlias = Annotated[int, PlainValidator(read.read_guarantee), WithJ
 Label: TypeAlias = Annotated[str, AfterValidator(read.read_label), WithJsonSchema(shape.LABEL_NAME)]
 LabelEntries: TypeAlias = dict[Label, Windows]
 
-_RULE: Final = BUILT_IN.defaults
-_LETTERS: Final = BUILT_IN.dead_letters
-
-MAX_TEMPLATE: Final = 4_000
-MAX_USERNAME: Final = 80
-MAX_ICON_URL: Final = 2_000
-MAX_PATH: Final = 1_000
-
-_HEADER: Final = re.compile(r"[A-Za-z0-9-]{1,100}")
-
-_EMOJI_NAME: Final = r"[^\sA-Z:<>&|]{1,100}"
-_EMOJI: Final = re.compile(rf":{_EMOJI_NAME}:(?::skin-tone-[2-6]:)?")
-_LOOSE_EMOJI: Final = re.compile(r":?([a-z0-9_+-]*[a-z0-9][a-z0-9_+-]*):?")
-_URL: Final = re.compile(r"https://[!-~]+")
-
-
-def read_username(value: object) -> str:
-    """The name under which messages appear."""
-    if isinstance(value, str) and value.isprintable() and 1 <= len(value) <= MAX_USERNAME and not value.isspace():
-        return value
-    raise fault(f", expected a name of 1 to {MAX_USERNAME} printable characters")
-
-
-def read_icon_emoji(value: object) -> str:
-    """An emoji by its name between colons."""
-    if isinstance(value, str) and value.isprintable():
-        if _EMOJI.fullmatch(value):
-            return value
-        loose = _LOOSE_EMOJI.fullmatch(value.strip().lower())
-        if loose and not looks_secret(value):
-            raise fault(f", expected an emoji such as :bell:; did you mean :{loose[1]}:?")
-    raise fault(", expected an emoji such as :bell:")
-
-
-def read_icon_url(value: object) -> str:
-    """Where an image lies that anybody may fetch: Slack does."""
-    if isinstance(value, str) and len(value) <= MAX_ICON_URL and _URL.fullmatch(value) and _has_host(value):
-        return value
-    raise fault(f", expected the https:// URL of an image, of at most {MAX_ICON_URL} characters")
-
-
-def read_truth(value: object) -> bool:
-    """``true`` or ``false``."""
-    if isinstance(value, bool):
-        return value
-    meant = {"yes": "true", "on": "true", "no": "false", "off": "false"}.get(str(value).lower())
-    raise fault(f", expected true or false{f'; did you mean {meant}?' if meant else ''}")
-
-
-def read_template(value: object) -> Template:
-    """What makes the text of messages."""
-    source = _source_in(value, "*{{ category }}* {{ text }}")
-    from dispatcher.settings.templating import InvalidTemplate, compile_template  # only who has one needs Jinja
-
-    try:
-        return compile_template(source)
-    except InvalidTemplate as error:
-        raise fault(f", {error}") from None
-
-
-def read_hook_template(value: object) -> str:
-    """What makes a field of an event of a webhook; kept as it is written."""
-    source = _source_in(value, "{{ body.repository.name }}")
-    from dispatcher.settings.templating import InvalidTemplate, compile_mapping  # as above
-
-    try:
-        return compile_mapping(source).source
-    except InvalidTemplate as error:
-        raise fault(f", {error}") from None
-
-
-def _source_in(value: object, example: str) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise fault(f', expected a template such as "{example}"')
-    if len(value) > MAX_TEMPLATE:
-        raise fault(f" of {len(value)} characters, expected at most {MAX_TEMPLATE}")
-    return value
-
-
-def read_secret_file(value: object) -> str:
-    """The path of a file."""
-    if isinstance(value, str) and value.isprintable() and 1 <= len(value) <= MAX_PATH and not value.isspace():
-        return value
-    raise fault(", expected the path of a file such as /run/secrets/github")
-
-
-def read_header(value: object) -> str:
-    """The name of a header."""
-    if isinstance(value, str) and _HEADER.fullmatch(value):
-        return value
-    raise fault(", expected the name of a header such as X-Signature")
-
-
-def _has_host(url: str) -> bool:
-    """Whether it names a host, and no user or password: Slack would show them to everybody."""
-    try:
-        parts = urlsplit(url)
-        return bool(parts.hostname) and "@" not in parts.netloc and parts.port != 0
-    except ValueError:
-        return False
-
-
-def _source(template: Template | None) -> str | None:
-    return None if template is None else template.source
-
-
-_TEMPLATE_SHAPE: Final[dict[str, Any]] = {
-    "type": "string",
-    "title": "template",
-    "minLength": 1,
-    "maxLength": MAX_TEMPLATE,
-    "examples": [":red_circle: *{{ category }}* {{ text }}"],
-}
-_USERNAME_SHAPE: Final[dict[str, Any]] = {
-    "type": "string",
-    "title": "name",
-    "minLength": 1,
-    "maxLength": MAX_USERNAME,
-    "examples": ["Deploys"],
-}
-_EMOJI_SHAPE: Final[dict[str, Any]] = {
-    "type": "string",
-    "title": "emoji",
-    "pattern": f"^(?:{_EMOJI.pattern})$",
-    "examples": [":bell:"],
-}
-_URL_SHAPE: Final[dict[str, Any]] = {
-    "type": "string",
-    "title": "URL of an image",
-    "pattern": "^https://[!-~]+$",
-    "maxLength": MAX_ICON_URL,
-    "examples": ["https://example.com/bell.png"],
-}
-
-_HOOK_TEMPLATE_SHAPE: Final[dict[str, Any]] = {
-    **_TEMPLATE_SHAPE,
-    "examples": ["{{ body.pusher.name }} pushed {{ body.ref }}", "{{ headers['x-request-id'] }}"],
-}
-_PATH_SHAPE: Final[dict[str, Any]] = {
-    "type": "string",
-    "title": "path",
-    "minLength": 1,
-    "maxLength": MAX_PATH,
-    "examples": ["/run/secrets/github"],
-}
-_HEADER_SHAPE: Final[dict[str, Any]] = {
-    "type": "string",
-    "title": "header",
-    "pattern": f"^(?:{_HEADER.pattern})$",
-    "examples": ["X-Signature"],
-}
 HookName: TypeAlias = Annotated[str, AfterValidator(read.read_category), WithJsonSchema(shape.HOOK_NAME)]
 HookTemplate: TypeAlias = Annotated[
-    str | None, PlainValidator(read_hook_template), WithJsonSchema(_HOOK_TEMPLATE_SHAPE)
+    str | None, PlainValidator(read.read_hook_template), WithJsonSchema(shape.HOOK_TEMPLATE)
 ]
 HookLabels: TypeAlias = dict[Label, HookTemplate]
-SecretFile: TypeAlias = Annotated[str, PlainValidator(read_secret_file), WithJsonSchema(_PATH_SHAPE)]
-HeaderName: TypeAlias = Annotated[str | None, PlainValidator(read_header), WithJsonSchema(_HEADER_SHAPE)]
+SecretFile: TypeAlias = Annotated[str, PlainValidator(read.read_secret_file), WithJsonSchema(shape.PATH)]
+HeaderName: TypeAlias = Annotated[str | None, PlainValidator(read.read_header), WithJsonSchema(shape.HEADER)]
 VerifiedBy: TypeAlias = Annotated[Verify | None, PlainValidator(read.read_verify), WithJsonSchema(shape.VERIFY)]
 ReadyMade: TypeAlias = Annotated[Preset | None, PlainValidator(read.read_preset), WithJsonSchema(shape.PRESET)]
 
-Truth: TypeAlias = Annotated[bool, PlainValidator(read_truth), WithJsonSchema({"type": "boolean"})]
+Truth: TypeAlias = Annotated[bool, PlainValidator(read.read_truth), WithJsonSchema(shape.TRUTH)]
 TextTemplate: TypeAlias = Annotated[
-    Template | None, PlainValidator(read_template), PlainSerializer(_source), WithJsonSchema(_TEMPLATE_SHAPE)
+    Template | None,
+    PlainValidator(read.read_template),
+    WithJsonSchema(shape.TEMPLATE),
+    PlainSerializer(read.written_template),
 ]
-Username: TypeAlias = Annotated[str | None, PlainValidator(read_username), WithJsonSchema(_USERNAME_SHAPE)]
-IconEmoji: TypeAlias = Annotated[str | None, PlainValidator(read_icon_emoji), WithJsonSchema(_EMOJI_SHAPE)]
-IconUrl: TypeAlias = Annotated[str | None, PlainValidator(read_icon_url), WithJsonSchema(_URL_SHAPE)]
+Username: TypeAlias = Annotated[str | None, PlainValidator(read.read_username), WithJsonSchema(shape.USERNAME)]
+IconEmoji: TypeAlias = Annotated[str | None, PlainValidator(read.read_icon_emoji), WithJsonSchema(shape.EMOJI)]
+IconUrl: TypeAlias = Annotated[str | None, PlainValidator(read.read_icon_url), WithJsonSchema(shape.ICON_URL)]
+
+
+_RULE: Final = BUILT_IN.defaults
+_LETTERS: Final = BUILT_IN.dead_letters
 
 
 def _mapping(example: str, kind: Any) -> BeforeValidator:  # noqa: ANN401  a type, as pydantic takes it

@@ -19,13 +19,20 @@ from dispatcher.settings.limits_values import (
     ACCEPT,
     CHANNEL,
     DEFAULT_CHANNEL_KEY,
+    EMOJI_PATTERN,
+    HEADER_PATTERN,
     MAX_BY,
     MAX_COUNT,
+    MAX_ICON_URL,
     MAX_LABEL_NAME,
+    MAX_PATH,
+    MAX_TEMPLATE,
     MAX_TIMES,
+    MAX_USERNAME,
     MAX_WINDOWS,
     NO_FALLBACK,
     REJECT,
+    URL_PATTERN,
 )
 
 _SPAN: Final = r"(?!0+(?:\.0+)?[a-z])[0-9]{1,15}(?:\.[0-9]{1,6})?(?:ms|s|m|h|d)"
@@ -130,3 +137,38 @@ RESOLVED_WHILE_WAITING: Final[dict[str, Any]] = {"type": "string", "enum": [word
 SIZE: Final = _text(r"0{0,14}[1-9][0-9]{0,12}(?:KB|MB|GB)", "Size", "256MB", "1GB")
 SHOWN_TEXT: Final[dict[str, Any]] = {"type": "integer", "enum": [80, 0]}
 COUNT: Final[dict[str, Any]] = {"type": "integer", "minimum": 1, "maximum": MAX_COUNT, "examples": [100_000]}
+TEMPLATE: Final[dict[str, Any]] = {
+    "type": "string",
+    "title": "template",
+    "minLength": 1,
+    "maxLength": MAX_TEMPLATE,
+    "examples": [":red_circle: *{{ category }}* {{ text }}"],
+}
+HOOK_TEMPLATE: Final[dict[str, Any]] = {
+    **TEMPLATE,
+    "examples": ["{{ body.pusher.name }} pushed {{ body.ref }}", "{{ headers['x-request-id'] }}"],
+}
+USERNAME: Final[dict[str, Any]] = {
+    "type": "string",
+    "title": "name",
+    "minLength": 1,
+    "maxLength": MAX_USERNAME,
+    "examples": ["Deploys"],
+}
+EMOJI: Final = _text(EMOJI_PATTERN, "emoji", ":bell:")
+ICON_URL: Final[dict[str, Any]] = {
+    "type": "string",
+    "title": "URL of an image",
+    "pattern": f"^{URL_PATTERN}$",
+    "maxLength": MAX_ICON_URL,
+    "examples": ["https://example.com/bell.png"],
+}
+PATH: Final[dict[str, Any]] = {
+    "type": "string",
+    "title": "path",
+    "minLength": 1,
+    "maxLength": MAX_PATH,
+    "examples": ["/run/secrets/github"],
+}
+HEADER: Final = _text(HEADER_PATTERN, "header", "X-Signature")
+TRUTH: Final[dict[str, Any]] = {"type": "boolean"}

@@ -1,4 +1,4 @@
-"""Reads the single values of the limits file: limits, paces, spans, channels, words.
+"""Reads the single values of the limits file: limits, paces, spans, channels, words, templates.
 
 Each reader returns the value in its final form or raises a ``fault``, whose text continues the sentence
 ``KEY: VALUE``.
@@ -11,12 +11,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeVar
+from urllib.parse import urlsplit
 
 from dispatcher.core.limits import MAX_LIMIT, MAX_WINDOW_US, Kind, Limit, format_duration, parse_duration
-from dispatcher.core.policy import OnAmbiguous, OnLimit, OnResolved, WhileWaiting
+from dispatcher.core.policy import OnAmbiguous, OnLimit, OnResolved, Template, WhileWaiting
 from dispatcher.core.quiet import MINUTES_OF_DAY, WEEK, QuietThen, Times
 from dispatcher.core.units import CATEGORY, CHANNEL_ID, CHANNEL_NAME
-from dispatcher.settings.redaction import looks_secret, shown
+from dispatcher.settings.redaction import did_you_mean, looks_secret, shown
 
 if TYPE_CHECKING:
     from pydantic_core import PydanticCustomError
@@ -37,6 +38,10 @@ MAX_BY: Final = 8
 MAX_ROUTES: Final = 100
 MAX_TIMES: Final = 16
 MAX_COUNT: Final = 10_000_000
+MAX_TEMPLATE: Final = 4_000
+MAX_USERNAME: Final = 80
+MAX_ICON_URL: Final = 2_000
+MAX_PATH: Final = 1_000
 SIZE_UNITS: Final = {"KB": 1_000, "MB": 1_000_000, "GB": 1_000_000_000}
 MIN_LETTERS_BYTES: Final = 2_000_000
 """So the newest dead letter, which may hold a payload of 1 MiB, is always kept."""
@@ -50,7 +55,11 @@ ACCEPT: Final = "accept"
 REJECT: Final = "reject"
 CHANNEL: Final = re.compile(f"#{CHANNEL_NAME.pattern}|{CHANNEL_ID.pattern}")
 
-# What is not compiled here is for messages about mistakes, and each start would pay for it.
+# What is not compiled here is for few files, or for messages about mistakes, and each start would pay for it.
+HEADER_PATTERN: Final = r"[A-Za-z0-9-]{1,100}"
+EMOJI_PATTERN: Final = r":[^\sA-Z:<>&|]{1,100}:(?::skin-tone-[2-6]:)?"
+URL_PATTERN: Final = r"https://[!-~]+"
+_LOOSE_EMOJI: Final = r":?([a-z0-9_+-]*[a-z0-9][a-z0-9_+-]*):?"
 _BARE_CHANNEL: Final = r"\w[\w-]{0,79}"
 """What can be a channel in Slack once it has its #: no address, and no pattern."""
 
@@ -482,14 +491,95 @@ def distinct_windows(limits: tuple[Limit | Shadow, ...]) -> tuple[Limit | Shadow
     return limits
 
 
-def did_you_mean(given: object, known: Iterable[str]) -> str:
-    """``; did you mean NAME?`` where a known name is near, else nothing; ``-`` and ``_`` count as one."""
-    by_spelling = {name.replace("-", "_"): name for name in known}
-    spelling = given.lower().replace("-", "_") if isinstance(given, str) else ""
-    from difflib import get_close_matches
+def read_username(value: object) -> str:
+    """The name under which messages appear."""
+    if isinstance(value, str) and value.isprintable() and 1 <= len(value) <= MAX_USERNAME and not value.isspace():
+        return value
+    raise fault(f", expected a name of 1 to {MAX_USERNAME} printable characters")
 
-    near = get_close_matches(spelling, by_spelling, n=1)
-    return f"; did you mean {by_spelling[near[0]]}?" if near else ""
+
+def read_icon_emoji(value: object) -> str:
+    """An emoji by its name between colons."""
+    if isinstance(value, str) and value.isprintable():
+        if re.fullmatch(EMOJI_PATTERN, value):
+            return value
+        loose = re.fullmatch(_LOOSE_EMOJI, value.strip().lower())
+        if loose and not looks_secret(value):
+            raise fault(f", expected an emoji such as :bell:; did you mean :{loose[1]}:?")
+    raise fault(", expected an emoji such as :bell:")
+
+
+def read_icon_url(value: object) -> str:
+    """Where an image lies that anybody may fetch: Slack does."""
+    if isinstance(value, str) and len(value) <= MAX_ICON_URL and re.fullmatch(URL_PATTERN, value) and _has_host(value):
+        return value
+    raise fault(f", expected the https:// URL of an image, of at most {MAX_ICON_URL} characters")
+
+
+def read_truth(value: object) -> bool:
+    """``true`` or ``false``."""
+    if isinstance(value, bool):
+        return value
+    meant = {"yes": "true", "on": "true", "no": "false", "off": "false"}.get(str(value).lower())
+    raise fault(f", expected true or false{f'; did you mean {meant}?' if meant else ''}")
+
+
+def read_template(value: object) -> Template:
+    """What makes the text of messages."""
+    source = _source_in(value, "*{{ category }}* {{ text }}")
+    from dispatcher.settings.templating import InvalidTemplate, compile_template  # only who has one needs Jinja
+
+    try:
+        return compile_template(source)
+    except InvalidTemplate as error:
+        raise fault(f", {error}") from None
+
+
+def written_template(template: Template | None) -> str | None:
+    """A template as ``read_template`` reads it."""
+    return None if template is None else template.source
+
+
+def read_hook_template(value: object) -> str:
+    """What makes a field of an event of a webhook; kept as it is written."""
+    source = _source_in(value, "{{ body.repository.name }}")
+    from dispatcher.settings.templating import InvalidTemplate, compile_mapping  # as above
+
+    try:
+        return compile_mapping(source).source
+    except InvalidTemplate as error:
+        raise fault(f", {error}") from None
+
+
+def read_secret_file(value: object) -> str:
+    """The path of a file."""
+    if isinstance(value, str) and value.isprintable() and 1 <= len(value) <= MAX_PATH and not value.isspace():
+        return value
+    raise fault(", expected the path of a file such as /run/secrets/github")
+
+
+def read_header(value: object) -> str:
+    """The name of a header."""
+    if isinstance(value, str) and re.fullmatch(HEADER_PATTERN, value):
+        return value
+    raise fault(", expected the name of a header such as X-Signature")
+
+
+def _source_in(value: object, example: str) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise fault(f', expected a template such as "{example}"')
+    if len(value) > MAX_TEMPLATE:
+        raise fault(f" of {len(value)} characters, expected at most {MAX_TEMPLATE}")
+    return value
+
+
+def _has_host(url: str) -> bool:
+    """Whether it names a host, and no user or password: Slack would show them to everybody."""
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and "@" not in parts.netloc and parts.port != 0
+    except ValueError:
+        return False
 
 
 def _word(value: object, words: type[Word]) -> Word:

@@ -1,8 +1,9 @@
-"""How values are shown in messages: cut to a readable length, and never with a secret in them."""
+"""What messages say of a value: cut to a readable length, with no secret in it, and what was probably meant."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
@@ -19,6 +20,16 @@ _SECRET_OPTIONS: Final = ("pas", "cred", "secret", "token")
 _SLACKS_OWN: Final = r"(?i)xox[a-z][.-]|xapp-"
 _CREDENTIAL: Final = rf"{_SLACKS_OWN}|hooks\.slack|services/T\w*/B\w*/"
 _WEBHOOK: Final = r"([a-z]+://(?:localhost|[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+)(?::[0-9]{1,5})?)((?:[/?#\\][^@]*)?)"
+
+
+def did_you_mean(given: object, known: Iterable[str]) -> str:
+    """``; did you mean NAME?`` where a known name is near, else nothing; ``-`` and ``_`` count as one."""
+    by_spelling = {name.replace("-", "_"): name for name in known}
+    spelling = given.lower().replace("-", "_") if isinstance(given, str) else ""
+    from difflib import get_close_matches
+
+    near = get_close_matches(spelling, by_spelling, n=1)
+    return f"; did you mean {by_spelling[near[0]]}?" if near else ""
 
 
 def shown(value: object, longest: int = LONGEST) -> str:

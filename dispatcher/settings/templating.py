@@ -26,7 +26,7 @@ from jinja2.visitor import NodeTransformer
 
 from dispatcher.core.policy import VARIABLES, Marked, TemplateFailed
 from dispatcher.core.rendering import MAX_TEXT, escape, one_line
-from dispatcher.settings.limits_values import did_you_mean
+from dispatcher.settings.redaction import did_you_mean
 
 _MOST_MADE: Final = 8_000
 """Characters of a value that a filter or ``~`` makes."""

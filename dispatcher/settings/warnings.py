@@ -12,8 +12,8 @@ from dispatcher.core.limits import US, Kind, Limit
 from dispatcher.core.matchers import Matchers
 from dispatcher.core.policy import Policy
 from dispatcher.settings.limits_schema import LimitsFile, RuleSection
-from dispatcher.settings.limits_values import Shadow, did_you_mean, enforced
-from dispatcher.settings.redaction import shown
+from dispatcher.settings.limits_values import Shadow, enforced
+from dispatcher.settings.redaction import did_you_mean, shown
 from dispatcher.settings.yaml_tree import Path, Position, Problem, Tree, shown_path
 
 _TRUTH_WORDS: Final = frozenset({"y", "n", "yes", "no", "on", "off"})
