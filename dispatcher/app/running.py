@@ -40,7 +40,7 @@ from dispatcher.store.rq_recovery import Sweep
 from dispatcher.store.snapshot import Books, Snapshot
 from dispatcher.store.versions import Unless, Versions
 from dispatcher.worker.housekeeping import Housekeeping
-from dispatcher.worker.post_pool import FleetLimits
+from dispatcher.worker.ports import FleetLimits
 from dispatcher.worker.rq_presence import RqPresence
 from dispatcher.worker.worker import Doorbell, Worker
 

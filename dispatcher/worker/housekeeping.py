@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final, Protocol
+from collections.abc import Mapping
+from typing import Final
 
 from dispatcher.core.limits import US, Bounds
 from dispatcher.core.silences import Silence, Silences
-from dispatcher.core.states import Prefiltered
 from dispatcher.store.dead_letters import DeadLetters
 from dispatcher.store.removals import Removals
 from dispatcher.store.rq_recovery import Sweep
+from dispatcher.worker.ports import WorkerLog
 
 NAMED: Final = 5
 """So many ids stand in a log line about more."""
@@ -56,23 +56,3 @@ class Housekeeping:
                 )
         for id_ in sorted(before.keys() - self.silences.keys()):
             self._log.say("silence.ended", silence=id_)
-
-
-class WorkerLog(Protocol):
-    """What the loop itself tells."""
-
-    def duplicates(self, ids: list[str]) -> None:
-        """Ids that were taken and are present or remembered already."""
-        ...
-
-    def prefiltered(self, groups: Sequence[Prefiltered]) -> None:
-        """New events that ``take`` has dropped, since a limit refuses them."""
-        ...
-
-    def trimmed(self, count: int) -> None:
-        """So many dead letters were lost to their bounds."""
-        ...
-
-    def say(self, event: str, **facts: object) -> None:
-        """One line: ``noun.past_participle`` and its facts."""
-        ...

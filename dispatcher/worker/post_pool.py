@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
-from dispatcher.core.pipeline import Dispatcher
 from dispatcher.core.posts import Ambiguous, PostResult
 from dispatcher.core.states import (
     Candidate,
@@ -23,6 +22,7 @@ from dispatcher.core.states import (
     Started,
     boottime_s,
 )
+from dispatcher.worker.ports import FleetLimits
 
 Task: TypeAlias = Started | HistoryScan
 """What a thread does at Slack: make one post, or search a history for several."""
@@ -296,34 +296,6 @@ class Standby:
     def must_ask_again(self, version: str) -> bool:
         """Whether all must be decided again: other limits than these admitted them."""
         return bool(self._waiting) and version != self._version
-
-
-class FleetLimits(Protocol):
-    """The limits by which this worker decides: always a version that is or was in force for all workers."""
-
-    @property
-    def dispatcher(self) -> Dispatcher:
-        """The core with these limits."""
-        ...
-
-    @property
-    def version(self) -> str:
-        """The name of their version."""
-        ...
-
-    def follow(self) -> None:
-        """Switch to the version in force, which is another one than ``version``.
-
-        Raises ``GateUnavailable``, and ``ConfigError`` if this program cannot read those limits.
-        """
-        ...
-
-    def reread(self) -> None:
-        """Read the limits file again, publish its content if that is new, and log the result.
-
-        A file with faults changes nothing. Raises as ``follow`` does.
-        """
-        ...
 
 
 class CurrentExecutor:

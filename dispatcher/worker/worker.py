@@ -31,8 +31,9 @@ from dispatcher.server.connection import (
 from dispatcher.store.leases import AHEAD, Outbox, Taken
 from dispatcher.store.snapshot import Books
 from dispatcher.worker.child_process import SAME_FROM_PARENT_S, SAME_SIGNAL_S
-from dispatcher.worker.housekeeping import Housekeeping, WorkerLog
-from dispatcher.worker.post_pool import CurrentExecutor, FleetLimits, PostPool, Standby
+from dispatcher.worker.housekeeping import Housekeeping
+from dispatcher.worker.ports import FleetLimits, WorkerLog
+from dispatcher.worker.post_pool import CurrentExecutor, PostPool, Standby
 from dispatcher.worker.rq_presence import RqPresence
 
 STOP_GRACE_S: Final = 5.0
