@@ -11,7 +11,7 @@ import click
 
 from dispatcher.cli.context import namespace_named, warn_if_unfamiliar
 from dispatcher.cli.exits import DONE
-from dispatcher.cli.options import AT_LEAST_ONE, WHEN, WORDS
+from dispatcher.cli.options import AT_LEAST_ONE, WHEN, with_words
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.limits import Reason
 from dispatcher.store.counts import OUTCOMES
@@ -33,7 +33,7 @@ _WAIT_MS: Final = 1_000
     "--reason", type=click.Choice([each.value for each in Reason]), metavar="REASON", help="Only for this reason."
 )
 @click.option("--category", metavar="NAME", help="Only of this category.")
-@click.option("--text", "words", type=WORDS, help="Only those with all these words in their text, in any case.")
+@with_words
 @click.option("--since", type=WHEN, help="Only those that ended then or later: 2h (that long ago), yesterday.")
 @click.option("--until", "--before", "until", type=WHEN, help="Only those that ended before then: today.")
 @click.option("--follow", is_flag=True, help="Go on with each event that ends, the oldest first, until interrupted.")

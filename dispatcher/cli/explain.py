@@ -8,7 +8,7 @@ import click
 
 from dispatcher.cli.context import namespace_named
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
-from dispatcher.cli.options import EVENT_ID
+from dispatcher.cli.options import EVENT_ID, as_json
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.rendering import one_line
 
@@ -20,7 +20,7 @@ _LONGEST_TEXT: Final = 200
 
 @click.command()
 @click.argument("id_", type=EVENT_ID, metavar="ID")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@as_json
 @click.pass_obj
 def explain(terminal: Terminal, id_: str, *, as_json: bool) -> int:
     """Say in one sentence what happened to an event, or where it is now.

@@ -20,9 +20,6 @@ MOST_WORDS: Final = 200
 AT_LEAST_ONE: Final = click.IntRange(1, 1_000_000_000)
 """How many are wanted, or which version: more than there ever are, and small enough for the server and islice."""
 
-as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-
-
 _T = TypeVar("_T")
 
 
@@ -89,6 +86,11 @@ SPAN_US: Final = Parsed("SPAN", lambda text: round(seconds_of(text) * US))
 LENGTH_US: Final = Parsed("SPAN", length_us)
 SPAN_S: Final = Parsed("SPAN", seconds_of)
 WORDS: Final = Parsed("WORDS", _words)
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+with_words = click.option(
+    "--text", "words", type=WORDS, help="Only those with all these words in their text, in any case."
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import click
 from dispatcher.cli.context import audited, limits_named, server_to_look_at, settings_in_force, warn_if_unfamiliar
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, INTERRUPTED, UNREACHABLE, USAGE, Ended
 from dispatcher.cli.interruption import Interruption
-from dispatcher.cli.options import AT_LEAST_ONE, EVENT_ID, SPAN_US, WORDS, Selection, operator
+from dispatcher.cli.options import AT_LEAST_ONE, EVENT_ID, SPAN_US, Selection, as_json, operator, with_words
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.states import WAITING
 from dispatcher.errors import GateUnavailable
@@ -42,8 +42,6 @@ _reason = click.option(
 )
 _channel = click.option("--channel", metavar="NAME", help="Only for this channel.")
 _older_than = click.option("--older-than", type=SPAN_US, help="Only those first seen so long ago: 2h.")
-_text = click.option("--text", "words", type=WORDS, help="Only those with all these words in their text, in any case.")
-_as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +75,9 @@ def parked() -> None:
 @_reason
 @_channel
 @_older_than
-@_text
+@with_words
 @click.option("--limit", type=AT_LEAST_ONE, metavar="N", default=SHOWN, show_default=True, help="At most N.")
-@_as_json
+@as_json
 @click.pass_obj
 def list_(terminal: Terminal, /, *, limit: int, as_json: bool, **filters: Any) -> int:  # noqa: ANN401 - a filter's
     """Show what waits, and for what; the one that expires first comes first."""
@@ -107,7 +105,7 @@ def list_(terminal: Terminal, /, *, limit: int, as_json: bool, **filters: Any) -
 
 @parked.command()
 @click.argument("id_", type=EVENT_ID, metavar="ID")
-@_as_json
+@as_json
 @click.pass_obj
 def show(terminal: Terminal, id_: str, *, as_json: bool) -> int:
     """Show everything about one parked event.
@@ -137,11 +135,11 @@ def show(terminal: Terminal, id_: str, *, as_json: bool) -> int:
 @_reason
 @_channel
 @_older_than
-@_text
+@with_words
 @click.option("--all", "everything", is_flag=True, help="All; without ids, filters or this nothing is done.")
 @click.option("--limit", type=AT_LEAST_ONE, metavar="N", help="At most N, those that expire first.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@_as_json
+@as_json
 @click.pass_obj
 def cancel(  # noqa: PLR0913 - click's signature: one for each option
     terminal: Terminal,

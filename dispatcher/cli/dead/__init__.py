@@ -13,7 +13,7 @@ import click
 from dispatcher.cli.context import audited, namespace_named, warn_if_unfamiliar
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, INTERRUPTED, UNREACHABLE, USAGE, Ended
 from dispatcher.cli.interruption import Interruption
-from dispatcher.cli.options import AT_LEAST_ONE, CHANNEL, EVENT_ID, SPAN_S, WHEN, WORDS, Selection
+from dispatcher.cli.options import AT_LEAST_ONE, CHANNEL, EVENT_ID, SPAN_S, WHEN, Selection, as_json, with_words
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.states import DEADLY
 from dispatcher.errors import GateUnavailable
@@ -46,7 +46,7 @@ _FILTERS: Final = (
         "--since", type=WHEN, help="Only those that died then or later: 2h (that long ago), 2026-11-21, yesterday."
     ),
     click.option("--before", "--until", "before", type=WHEN, help="Only those that died before then: today."),
-    click.option("--text", "words", type=WORDS, help="Only those with all these words in their text, in any case."),
+    with_words,
 )
 _SELECTION: Final = (
     click.argument("ids", type=EVENT_ID, nargs=-1),
@@ -57,7 +57,6 @@ _SELECTION: Final = (
 _UNSAID: Final = (
     "Which dead letters? Give their ids, or --category, --reason, --code, --since, --before or --text, or --all."
 )
-_AS_JSON: Final = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
 def _with(options: tuple[Callable[[_Function], _Function], ...]) -> Callable[[_Function], _Function]:
@@ -88,7 +87,7 @@ def dead() -> None:
 @dead.command(name="list")
 @_with(_FILTERS)
 @click.option("--limit", type=AT_LEAST_ONE, metavar="N", default=SHOWN, show_default=True, help="At most N.")
-@_AS_JSON
+@as_json
 @click.pass_obj
 def list_(terminal: Terminal, /, *, limit: int, as_json: bool, **filters: Any) -> int:  # noqa: ANN401 - a Filter's
     """Show the dead letters, the newest first."""
@@ -116,7 +115,7 @@ def list_(terminal: Terminal, /, *, limit: int, as_json: bool, **filters: Any) -
 
 @dead.command()
 @click.argument("id_", type=EVENT_ID, metavar="ID")
-@_AS_JSON
+@as_json
 @click.pass_obj
 def show(terminal: Terminal, id_: str, *, as_json: bool) -> int:
     """Show everything about one dead letter.
@@ -149,7 +148,7 @@ def show(terminal: Terminal, id_: str, *, as_json: bool) -> int:
 @click.option(
     "--timeout", "timeout_s", type=SPAN_S, default="5m", show_default=True, help="With --wait: no longer than this."
 )
-@_AS_JSON
+@as_json
 @click.pass_obj
 def replay(  # noqa: PLR0913 - click's signature: one for each option
     terminal: Terminal,
@@ -191,7 +190,7 @@ def replay(  # noqa: PLR0913 - click's signature: one for each option
 @dead.command()
 @_with(_SELECTION)
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@_AS_JSON
+@as_json
 @click.pass_obj
 def purge(  # noqa: PLR0913 - click's signature: one for each option
     terminal: Terminal,

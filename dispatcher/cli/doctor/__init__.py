@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from dispatcher.cli.exits import CONFIGURATION, DOES_NOT_HOLD, DONE, UNREACHABLE
+from dispatcher.cli.options import as_json
 from dispatcher.cli.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ Exit codes:
 
 
 @click.command(epilog=_EXIT_CODES)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@as_json
 @click.pass_obj
 def doctor(terminal: Terminal, *, as_json: bool) -> int:
     """Look for what is wrong, and say what to do about it.

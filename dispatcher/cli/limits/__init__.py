@@ -19,6 +19,7 @@ from dispatcher.cli.context import (
 from dispatcher.cli.exits import DONE
 from dispatcher.cli.limits.change import apply, diff, rollback
 from dispatcher.cli.limits.history import history
+from dispatcher.cli.options import as_json
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.units import US
 
@@ -35,7 +36,7 @@ def limits() -> None:
 
 @limits.command(short_help="Print every rule of a limits file as a sentence.")
 @click.argument("file", required=False, type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@as_json
 @click.pass_obj
 def check(terminal: Terminal, file: Path | None, *, as_json: bool) -> None:
     """Print every rule of a limits file as a sentence; of the one in force, unless FILE is given.
@@ -73,7 +74,7 @@ def check(terminal: Terminal, file: Path | None, *, as_json: bool) -> None:
 
 
 @limits.command(short_help="Show how much of each limit is used.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@as_json
 @click.pass_obj
 def show(terminal: Terminal, *, as_json: bool) -> int:
     """Show how much of each limit is used, and when there is room again.

@@ -9,7 +9,7 @@ import click
 
 from dispatcher.cli.context import audited, near, origin, server_to_look_at, settings_in_force
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, Ended
-from dispatcher.cli.options import AT_LEAST_ONE, operator
+from dispatcher.cli.options import AT_LEAST_ONE, as_json, operator
 from dispatcher.cli.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Show what a limits file would change, rule by rule.")
 @click.argument("file", required=False, type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@as_json
 @click.pass_obj
 def diff(terminal: Terminal, file: Path | None, *, as_json: bool) -> int:
     """Show what FILE would change against the version in force, rule by rule.
@@ -56,7 +56,7 @@ def diff(terminal: Terminal, file: Path | None, *, as_json: bool) -> int:
 @click.command(short_help="Put a limits file in force for the whole fleet.")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--if-version", type=AT_LEAST_ONE, metavar="N", help="Only while version N is in force; else exit 1.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@as_json
 @click.pass_obj
 def apply(terminal: Terminal, file: Path, *, if_version: int | None, as_json: bool) -> None:
     """Put what FILE says in force for the whole fleet, as a new version, also if it was one before.
@@ -84,7 +84,7 @@ def apply(terminal: Terminal, file: Path, *, if_version: int | None, as_json: bo
 
 @click.command(short_help="Put a version that is kept in force again.")
 @click.argument("version", type=AT_LEAST_ONE)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@as_json
 @click.pass_obj
 def rollback(terminal: Terminal, version: int, *, as_json: bool) -> None:
     """Put what VERSION said in force for the whole fleet again, as a new version.

@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from dispatcher.cli.options import Parsed
+from dispatcher.cli.options import Parsed, as_json
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.units import format_duration, parse_duration
 
@@ -50,7 +50,7 @@ def _recorded_us(text: str) -> int:
 @click.option("--events", type=_FILE, metavar="FILE", help="Write what became of each event, in lines of JSON.")
 @click.option("--expect", type=_FILE, metavar="FILE", help="Exit with 1 unless the cases in this file hold.")
 @click.option("--seed", type=int, default=20, show_default=True, help="Of what is left to chance.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@as_json
 @click.pass_obj
 def simulate(  # noqa: PLR0913, PLR0917 - click passes by name
     terminal: Terminal,

@@ -10,6 +10,7 @@ import click
 
 from dispatcher.cli.context import limits_named, server_to_look_at, some_settings_in_force
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
+from dispatcher.cli.options import as_json
 from dispatcher.cli.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ _CANNOT_REDRAW: Final = frozenset({"", "dumb", "unknown"})
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@as_json
 @click.option("--check", is_flag=True, help="Only verify that every event is accounted for; exit 1 if not.")
 @click.option("--watch", is_flag=True, help="Show it anew every second, until Ctrl-C.")
 @click.option("--category", metavar="GLOB", help="Only the categories of such names: 'svc-*'.")
