@@ -60,15 +60,14 @@ def events(  # noqa: PLR0913 - click's signature: one for each option
     takes the ids.
     """
     from dispatcher.app.readers import open_decisions
+    from dispatcher.core.past import span_between
     from dispatcher.store.decisions import DecisionFilter
 
     with namespace_named(terminal, quiet=as_json) as (settings, server):
         decisions = open_decisions(settings, server)
         warn_if_unfamiliar(terminal, settings, server, category)
-        now_us = decisions.now_us()
-        wanted = DecisionFilter(
-            outcome, reason, category, since and since(now_us), until and until(now_us), words or ()
-        )
+        span = span_between(since, until, decisions.now_us)
+        wanted = DecisionFilter(outcome, reason, category, *span, words or ())
         if follow:
             return _follow(terminal, decisions, wanted, as_json=as_json)
         found = list(islice(filter(wanted.matches, decisions.newest()), limit + 1))

@@ -61,3 +61,9 @@ def read_start(text: str, zone: tzinfo | None = None) -> When:
         with suppress(ValueError):
             return read_when(text, zone)
     raise ValueError(f"{text!r}, expected a time such as 30m (from now), 2026-11-21T22:00 or 2026-11-21")
+
+
+def span_between(since: When | None, before: When | None, clock: Callable[[], int]) -> tuple[int | None, int | None]:
+    """The two instants that are meant. ``clock`` is asked for the present one only where one of the two is given."""
+    now_us = clock() if since or before else 0
+    return since and since(now_us), before and before(now_us)

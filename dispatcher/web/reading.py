@@ -22,7 +22,7 @@ from dispatcher.app.documents.status import limits_document, status_document, us
 from dispatcher.app.operating import Desk
 from dispatcher.core.explain import State
 from dispatcher.core.limits import Reason
-from dispatcher.core.past import read_when
+from dispatcher.core.past import read_when, span_between
 from dispatcher.core.states import DEADLY, WAITING
 from dispatcher.core.units import US, seconds_of
 from dispatcher.store.audit import KEPT
@@ -166,8 +166,7 @@ def decision_filter(asked: Asked) -> Callable[[Decisions], DecisionFilter]:
     words = asked.words("text")
 
     def wanted(decisions: Decisions) -> DecisionFilter:
-        now_us = decisions.now_us() if since or before else 0
-        return DecisionFilter(outcome, reason, category, since and since(now_us), before and before(now_us), words)
+        return DecisionFilter(outcome, reason, category, *span_between(since, before, decisions.now_us), words)
 
     return wanted
 
@@ -180,8 +179,7 @@ def dead_filter(asked: Asked) -> Callable[[DeadLetters], Filter]:
     words = asked.words("text")
 
     def wanted(letters: DeadLetters) -> Filter:
-        now_us = letters.now_us() if since or before else 0
-        return Filter(category, reason, code, since and since(now_us), before and before(now_us), words)
+        return Filter(category, reason, code, *span_between(since, before, letters.now_us), words)
 
     return wanted
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from dispatcher.app.servers import Server
     from dispatcher.cli.dead.replaying import Chosen, Tally
     from dispatcher.cli.dead.waiting import Endings
-    from dispatcher.core.past import When
     from dispatcher.settings.plain import AnySettings
     from dispatcher.store.dead_letters import DeadLetter, DeadLetters, Filter
 
@@ -228,12 +227,10 @@ def _open(terminal: Terminal, category: str | None = None, *, quiet: bool) -> It
 
 def _filter(letters: DeadLetters, options: Mapping[str, Any]) -> Filter:
     """The filter of the options; ages count from now by the server's clock."""
+    from dispatcher.core.past import span_between
     from dispatcher.store.dead_letters import Filter
 
-    since: When | None = options["since"]
-    before: When | None = options["before"]
-    now_us = letters.now_us() if since or before else 0
-    since_us, before_us = since and since(now_us), before and before(now_us)
+    since_us, before_us = span_between(options["since"], options["before"], letters.now_us)
     if since_us is not None and before_us is not None and since_us >= before_us:
         raise click.UsageError("--since is not earlier than --before: no dead letter can match.")
     words: tuple[str, ...] = options["words"] or ()
