@@ -138,7 +138,9 @@ class Silencing:
             pipe.zrange(self._keys.endings, 0, -1, withscores=True)
             rows, endings = pipe.execute()
             ends = {answer_text(id_): int(at) for id_, at in endings}
-            silences = read_silences({answer_text(id_): answer_text(row) for id_, row in rows.items()}, endings=ends).each
+            silences = read_silences(
+                {answer_text(id_): answer_text(row) for id_, row in rows.items()}, endings=ends
+            ).each
             for each in silences:
                 pipe.hmget(self._keys.tally(each.scope), "count", "keys")
                 pipe.zcard(self._keys.firing(each.id))
