@@ -35,11 +35,11 @@ class Server(NamedTuple):
 
 
 @contextmanager
-def open_server(settings: AnySettings, *, start: bool) -> Iterator[Server]:
+def open_server(settings: AnySettings, *, start: bool, within_s: float = 10.0) -> Iterator[Server]:
     """The server of the settings, held for as long as the context lasts.
 
-    It is the one at the URL, else the embedded one in the data dir, started if need be and ``start``. Raises
-    ``ConfigError``.
+    It is the one at the URL, else the embedded one in the data dir, started if need be and ``start``; that one is
+    waited for, and ``within_s`` is how long to wait for a sign of life. Raises ``ConfigError``, ``GateUnavailable``.
     """
     if settings.redis_url is not None:
         url = settings.redis_url.get_secret_value()
@@ -47,7 +47,7 @@ def open_server(settings: AnySettings, *, start: bool) -> Iterator[Server]:
         return
     from dispatcher.server.embedded import EmbeddedServer
 
-    with EmbeddedServer.join(settings.data_dir, start=start) as embedded:
+    with EmbeddedServer.join(settings.data_dir, start=start, timeout_s=within_s) as embedded:
         warnings = (embedded.warning,) if embedded.warning else ()
         yield Server(embedded.url, f"embedded server in {settings.data_dir}", warnings)
 

@@ -51,12 +51,12 @@ def worker(terminal: Terminal, processes: int, *, burst: bool) -> int:
 def prepared(terminal: Terminal, *, burst: bool = False) -> Iterator[Job]:
     """All that workers share, with the server held; nothing starts before the settings, limits and sink are found good.
 
-    Raises ``ConfigError``, and ``KeyboardInterrupt`` at a signal, as long as neither worker nor supervisor has put its
-    own handlers in place.
+    Raises ``ConfigError``, ``GateUnavailable``, and ``KeyboardInterrupt`` at a signal, as long as neither worker nor
+    supervisor has put its own handlers in place.
     """
     from dispatcher.app.building import build_sink
     from dispatcher.app.limits import open_limits
-    from dispatcher.app.servers import open_server
+    from dispatcher.app.servers import REACH_S, open_server
     from dispatcher.logs.event_log import process_log
     from dispatcher.settings.loading import load_settings
 
@@ -74,7 +74,7 @@ def prepared(terminal: Terminal, *, burst: bool = False) -> Iterator[Job]:
                 log,
                 lines,
             ),
-            open_server(settings, start=True) as server,
+            open_server(settings, start=True, within_s=REACH_S) as server,
         ):
             yield Job(settings, limits, server, sink, log, lines, (*warnings, *server.warnings), burst, interruption)
 

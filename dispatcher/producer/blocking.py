@@ -98,7 +98,8 @@ class Producer:
     def from_env(cls) -> Self:
         """A producer as the environment says (``DISPATCHER_REDIS_URL`` and the others); ``close`` ends it.
 
-        Never starts a server: without a URL it uses the embedded one that runs in the data dir. Raises ``ConfigError``.
+        Never starts a server: without a URL it uses the embedded one that runs in the data dir. Raises ``ConfigError``,
+        and ``QueueUnavailable`` where that one hangs.
         """
         from dispatcher.server.connection import connect
 
@@ -408,7 +409,7 @@ class Target:
 
 
 def target_from_env() -> Target:
-    """The target of ``DISPATCHER_REDIS_URL`` and the others. Never starts a server; raises ``ConfigError``."""
+    """The target of ``DISPATCHER_REDIS_URL`` and the others. Never starts a server; raises as ``from_env``."""
     from dispatcher.settings.plain import load_some_settings
 
     settings, _ = load_some_settings()
@@ -418,6 +419,9 @@ def target_from_env() -> Target:
     else:
         from dispatcher.server.embedded import EmbeddedServer
 
-        embedded = EmbeddedServer.join(settings.data_dir, start=False)
+        try:
+            embedded = EmbeddedServer.join(settings.data_dir, start=False)
+        except GateUnavailable as error:
+            raise QueueUnavailable(str(error)) from error
         url = embedded.url
     return Target(url, settings.namespace, settings.queue, settings.max_waiting, embedded)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from dispatcher.errors import ConfigError
+from dispatcher.errors import DispatcherError
 from dispatcher.server.embedded import EmbeddedServer
 from dispatcher.server.embedded.data_dir import DataDir
 from dispatcher.worker.supervisor import backoff_s, crashes_now
@@ -36,7 +36,7 @@ def _keep(data_dir: Path, tell: Callable[..., None]) -> None:
             if before is not None:
                 before.close()
             _await_end(hold)
-        except ConfigError as error:
+        except DispatcherError as error:
             fault = str(error)
         crashes = crashes_now(crashes, time.monotonic() - since)
         pause_s = backoff_s(crashes - 1) if crashes > 1 else 0.0

@@ -9,7 +9,7 @@ import time
 from enum import Enum, auto
 from typing import Final
 
-from dispatcher.errors import ConfigError
+from dispatcher.errors import GateUnavailable
 from dispatcher.server.embedded.data_dir import DataDir, is_locked, is_trusted, open_lock, try_lock
 
 LOOK_EVERY_S: Final = 0.005
@@ -19,7 +19,7 @@ _PING_TIMEOUT_S: Final = 1.0
 def await_answer(data: DataDir, timeout_s: float) -> bool:
     """Wait until the server serves; false as soon as there is none any more.
 
-    Raises ``ConfigError`` when it gives no sign of life for ``timeout_s``; that it is loading is one.
+    Raises ``GateUnavailable`` when it gives no sign of life for ``timeout_s``; that it is loading is one.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -32,7 +32,7 @@ def await_answer(data: DataDir, timeout_s: float) -> bool:
         if sign is _Sign.LOADS:
             deadline = now + timeout_s
         if now > deadline:
-            raise ConfigError(
+            raise GateUnavailable(
                 f"the embedded server in {data.path} has not answered for {timeout_s:g} s at {data.socket}; "
                 f"its last words: {data.log_tail()}"
             )

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from dispatcher.errors import ConfigError
+from dispatcher.errors import GateUnavailable
 from dispatcher.server.embedded.binary import ServerBinary
 from dispatcher.server.embedded.data_dir import DataDir
 
@@ -42,7 +42,7 @@ takes a quarter less time. Other systems, and servers built with jemalloc, ignor
 def launch(data: DataDir, binary: ServerBinary, lock: int, timeout_s: float) -> None:
     """Start the guard, which starts the server at ``data.socket`` and keeps ``lock`` held as long as it lives.
 
-    Returns before the server answers. Raises ``OSError`` or ``ConfigError`` when not even the guard starts.
+    Returns before the server answers. Raises ``OSError`` or ``GateUnavailable`` when not even the guard starts.
     """
     listen = data.socket
     elsewhere = "" if listen.parent == data.path else listen.parent
@@ -67,6 +67,6 @@ def launch(data: DataDir, binary: ServerBinary, lock: int, timeout_s: float) -> 
                 check=False,  # the guard says what is wrong by freeing the lock, with its reason in the log
             )
     except subprocess.TimeoutExpired as error:
-        raise ConfigError(
+        raise GateUnavailable(
             f"{sys.executable} did not start the guard of the embedded server within {timeout_s:g} s"
         ) from error

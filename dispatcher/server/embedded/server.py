@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Final, Self
 from urllib.parse import quote
 
-from dispatcher.errors import ConfigError
+from dispatcher.errors import ConfigError, GateUnavailable
 from dispatcher.server.embedded.alive import LOOK_EVERY_S, await_answer, await_end
 from dispatcher.server.embedded.binary import ServerBinary, find_server
 from dispatcher.server.embedded.data_dir import DataDir, Record, open_lock, try_lock
@@ -47,7 +47,8 @@ class EmbeddedServer:
         once exactly one starts it. After the server was killed, joining again starts the next one, at the
         same socket. ``timeout_s`` is how long to wait for a sign of life; that it is loading is one.
 
-        Raises ``ConfigError`` that says what to mend. A server that a failed call started ends by itself.
+        Raises ``ConfigError`` that says what to mend, and ``GateUnavailable`` where the time was not enough. A server
+        that a failed call started ends by itself.
         """
         try:
             return cls._join(data_dir, start=start, timeout_s=timeout_s)
@@ -97,7 +98,7 @@ def _become_client(data: DataDir, hold: int, timeout_s: float) -> None:
     deadline = time.monotonic() + timeout_s
     while not try_lock(hold, shared=True):
         if time.monotonic() > deadline:
-            raise ConfigError(
+            raise GateUnavailable(
                 f"the embedded server in {data.path} has been ending for more than {timeout_s:g} s: "
                 f"try again later, or see {data.log}"
             )

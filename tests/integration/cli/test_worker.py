@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from dispatcher.producer.blocking import Producer
+from dispatcher import Producer
+from dispatcher.errors import QueueUnavailable
 from dispatcher.server.connection import connect
+from dispatcher.server.embedded import EmbeddedServer
 from dispatcher.stand_in import StandIn
-from tests.support.commands import Streams, run, run_on
+from tests.support.commands import Streams, ended, run, run_on, started
 from tests.support.processes import Command
 from tests.support.screens import Screen
 
@@ -52,6 +56,29 @@ def test_a_burst_starts_the_embedded_server_and_ends_when_all_is_posted(tmp_path
     assert warning["detail"].startswith("DISPATCHER_LIMTS_FILE is not a known variable and is ignored; did you mean")
     assert [posted.text for posted in slack.ledger.posted()] == ["disk &lt;full&gt;"]
     assert slack.token not in worker.stderr() + burst.err
+
+
+@pytest.mark.slow
+def test_an_embedded_server_that_hangs_is_unreachable_and_a_worker_waits_longer_for_it(tmp_path: Path) -> None:
+    """78 would say that the settings are wrong, and no service manager would start the worker again."""
+    with EmbeddedServer.join(tmp_path / ".dispatcher") as server, connect(server.url) as client:
+        pid = int(client.info("server")["process_id"])
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with started("worker", "--burst", DISPATCHER_SINK="console") as worker:
+                commands = ["status", "serve --port 0", "send errors x", "doctor"]
+                with ExitStack() as stack:
+                    asked = [stack.enter_context(started(*command.split())) for command in commands]
+                    with pytest.raises(QueueUnavailable, match="has not answered for 10 s"):
+                        Producer.from_env()
+                    answers = [ended(each) for each in asked]
+                assert [answer.code for answer in answers] == [69] * len(commands)
+                assert worker.poll() is None
+                os.kill(pid, signal.SIGCONT)
+                done = ended(worker)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+    assert done.code == 0, done.err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)

@@ -23,7 +23,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as Unreachable
 from redis.retry import Retry
 
-from dispatcher.errors import ConfigError
+from dispatcher.errors import ConfigError, GateUnavailable
 from dispatcher.server.embedded import EmbeddedServer, find_server
 
 REPOSITORY: Final = Path(__file__).resolve().parents[3]
@@ -426,12 +426,12 @@ def test_a_killed_guard_takes_its_server_along_and_the_next_join_starts_anew(dat
 # What cannot work says so
 
 
-def test_a_server_that_hangs_is_reported_with_its_log(data_dir: Path) -> None:
+def test_a_server_that_hangs_cannot_be_reached_and_is_reported_with_its_log(data_dir: Path) -> None:
     with EmbeddedServer.join(data_dir) as server:
         pid = server_pid(server.url)
         os.kill(pid, signal.SIGSTOP)
         try:
-            with pytest.raises(ConfigError, match=r"has not answered for 0\.05 s .* last words: .*Ready"):
+            with pytest.raises(GateUnavailable, match=r"has not answered for 0\.05 s .* last words: .*Ready"):
                 EmbeddedServer.join(data_dir, timeout_s=0.05)
         finally:
             os.kill(pid, signal.SIGCONT)
