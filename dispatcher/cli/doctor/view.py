@@ -10,7 +10,7 @@ from dispatcher.cli.terminal import visible
 
 _STYLES: Final = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
 _WIDTH_OF_LEVEL: Final = max(map(len, Level))
-_WIDTH_OF_ABOUT: Final = len("dead letters")
+_WIDTH_OF_ABOUT: Final = len("reconciliation")
 
 
 def drawn(finding: Finding) -> Table:

@@ -85,8 +85,11 @@ def test_a_set_up_without_fault_is_said_to_be_one(own_server: RedisServer, slack
         "waiting", "workers", "leases", "dead letters", "slack", "scopes", "reconciliation", "slack clock", "address",
     ]  # fmt: skip
     assert shown.code == 0
-    assert "ok       workers       1 is running, the last heartbeat was" in shown.out
-    assert "         to do         unset DISPATCHER_SLACK_BASE_URL to post to Slack" in shown.out
+    assert "ok       workers         1 is running, the last heartbeat was" in shown.out
+    assert "         to do           unset DISPATCHER_SLACK_BASE_URL to post to Slack" in shown.out
+    assert [line[9:25].strip() for line in shown.out.splitlines() if line[:8].rstrip() in set(Level)] == [
+        each["about"] for each in document["findings"]
+    ]
     assert shown.out.endswith("\nno errors, 1 warning\n")
     assert "\x1b" not in shown.out
     assert slack.workspace.posts == 0
@@ -170,7 +173,7 @@ def test_every_fault_and_warning_of_the_limits_file_is_a_finding(tmp_path: Path)
 def test_a_server_that_is_away_is_said_with_what_could_be_looked_at(tmp_path: Path) -> None:
     result = run("doctor", DISPATCHER_REDIS_URL=f"unix://app:s3same@{tmp_path}/none", DISPATCHER_SINK="console")
     assert result.code == 69
-    assert "error    server        unix://app:***@" in result.out
+    assert "error    server          unix://app:***@" in result.out
     assert "cannot be reached" in result.out
     assert "ok       limits" in result.out
     assert "ok       slack" in result.out
