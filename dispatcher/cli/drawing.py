@@ -199,7 +199,10 @@ class Fitting:
 
 
 class Filling:
-    """What ``draw`` makes of so many rows, of as many as ``height`` has room for and at least ``fewest``."""
+    """What ``draw`` makes of so many rows, of as many as ``height`` has room for and at least ``fewest``.
+
+    Where ``height`` has no room for these either, its last line says how many lines are left out.
+    """
 
     def __init__(self, draw: Callable[[int], Part], height: int, fewest: int) -> None:
         self._draw = draw
@@ -219,7 +222,10 @@ class Filling:
                 few = rows
             else:
                 many = rows - 1
-        return self._draw(few).lines(room)
+        drawn = self._draw(few).lines(room)
+        if (left_out := len(drawn) - self._height + 1) > 1:
+            drawn[self._height - 1 :] = OneLine(f"and {left_out} more lines on a larger screen", "dim").lines(room)
+        return drawn
 
 
 class Column(NamedTuple):
@@ -251,6 +257,7 @@ class Table:
         self._has_footer = has_footer
         self._columns: list[Column] = []
         self._sections: set[int] = set()
+        self._notes: dict[int, Part] = {}
 
     def add_column(  # noqa: PLR0913 - what there is to say of a column, by name
         self,
@@ -274,6 +281,11 @@ class Table:
             assert isinstance(column, Column), "a cell for each column at most"  # noqa: S101 - narrows the type
             column.cells.append(_part(cell))
 
+    def add_note(self, note: Part) -> None:
+        """Adds a row that goes across all columns, and takes no part in how wide they are."""
+        self._notes[self._rows()] = note
+        self.add_row()
+
     def add_section(self) -> None:
         """Leaves an empty line below the rows so far, if others follow."""
         self._sections.add(self._rows())
@@ -294,7 +306,9 @@ class Table:
         for number in range(self._rows()):
             if number and number in self._sections:
                 drawn.append([])
-            drawn += self._row([column.cells[number] for column in self._columns], widths)
+            note = self._notes.get(number)
+            cells = [column.cells[number] for column in self._columns]
+            drawn += self._row(cells, widths) if note is None else note.lines(room)
         if self._has_footer:
             drawn.append([])
             drawn += self._row([Text(column.footing) for column in self._columns], widths, "bold")

@@ -41,7 +41,7 @@ def categories(status: Status, rows: int) -> Fitting:
     """Each category, and all together.
 
     Where there is little room the bars go first, then names are cut, then empty columns go, then the counts that stand
-    above the table too, then all counts, then what was suppressed lately.
+    above the table too, then all counts, then what was suppressed lately; then limits are cut.
     """
     totals = {name: sum(status.snapshot.by_category(name).values()) for name in COUNTS}
     shown = [name for name in COUNTS if name in ALWAYS or totals[name]]
@@ -64,7 +64,7 @@ def _table(  # noqa: PLR0913 - what may give way, by name
     *,
     has_bars: bool = True,
     lately: bool = True,
-) -> Part:
+) -> Table:
     together = status.recent.together()
     lately = lately and bool(together.suppressed())
 
@@ -78,7 +78,7 @@ def _table(  # noqa: PLR0913 - what may give way, by name
         table.add_column(name.capitalize(), is_right=True, breaks=False)
     if lately:
         table.add_column("Suppressed in 30m")
-    add_use_columns(table, has_bars=has_bars)
+    add_use_columns(table, has_bars=has_bars, are_cut=not shown and not lately)
     counts = status.counts()
     names = list(status.categories)
     chosen = names[: rows - 1] if status.is_sorted and len(names) > rows else most(names, rows, _weight(status, counts))
@@ -98,7 +98,7 @@ def _table(  # noqa: PLR0913 - what may give way, by name
         add(SHARED, [EMPTY] * len(shown), NOTHING, use_rows([status.shared]))
     if more := len(names) - len(chosen):
         what = "category" if more == 1 else "categories"
-        return Group(table, Text(f"{more} more {what}: choose with --category GLOB or --sort", style="dim"))
+        table.add_note(Text(f"{more} more {what}: choose with --category GLOB or --sort", style="dim"))
     return table
 
 
@@ -180,10 +180,10 @@ def window(limit: Limit) -> str:
     return f"in {format_duration(limit.window_us)}{'' if limit.kind is Kind.ROLLING else f' {limit.kind}'}"
 
 
-def add_use_columns(table: Table, *, has_bars: bool) -> None:
-    """Adds the columns of ``limit_cells``."""
+def add_use_columns(table: Table, *, has_bars: bool, are_cut: bool = False) -> None:
+    """Adds the columns of ``limit_cells``; where limits ``are_cut``, the names beside them keep room."""
     for heading in ("Use", "Limit", "Room") if has_bars else ("Limit", "Room"):
-        table.add_column(heading, breaks=False)
+        table.add_column(heading, breaks=are_cut and heading == "Limit")
 
 
 def limit_cells(rows: Sequence[UseRow], *, has_bars: bool) -> Sequence[Part]:
@@ -215,4 +215,4 @@ def most(items: list[_Item], rows: int, weight: Callable[[_Item], Any]) -> list[
 def say_how_many_more(table: Table, count: int) -> None:
     """A row about those that are left out, if any are."""
     if count:
-        table.add_row(Text(f"and {count} more in 'dispatcher status'", style="dim"))
+        table.add_note(Text(f"and {count} more in 'dispatcher status'", style="dim"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from dispatcher.app.documents.facts import COUNTS, SILENCE, Status, untold
@@ -19,16 +19,20 @@ from dispatcher.store.snapshot import Pause, PausedByHand, Snapshot
 
 _CHANNEL: Final = "channel:"
 _PAUSED: Final = "paused:"
-_MOST_TALLIES: Final = 5
 _STATES: Final = {"started": "idle"}
 """RQ's words that say more of RQ than of the worker: one that has just started waits for work."""
 
 
 class Rows(NamedTuple):
-    """The most rows of each table; of those beyond, one says how many they are."""
+    """The most rows of each table; of those beyond, one says how many they are.
+
+    ``tables`` is how many tables stand below that of the categories; of the others, a line says what they would hold.
+    """
 
     categories: int
     others: int
+    tables: int = sys.maxsize
+    tallies: int = 5
 
 
 def tables(status: Status, rows: Rows | None = None) -> Iterator[Part]:
@@ -37,19 +41,20 @@ def tables(status: Status, rows: Rows | None = None) -> Iterator[Part]:
     With ``rows``, those that say most are shown, in their usual order.
     """
     rows = rows or Rows(sys.maxsize, sys.maxsize)
-    yield _summary(status)
-    for table in (
-        categories(status, rows.categories),
-        _deferred(status.snapshot, rows.others),
-        _channels(status.snapshot, rows.others),
-        _workers(status, rows.others),
-    ):
-        if table is not None:
-            yield Text("")
-            yield table
+    yield _summary(status, rows.tallies)
+    yield Text("")
+    yield categories(status, rows.categories)
+    below = [(table, held) for build, held in _BELOW if (table := build(status, rows.others)) is not None]
+    for table, _ in below[: rows.tables]:
+        yield Text("")
+        yield table
+    if left_out := below[rows.tables :]:
+        said = ", ".join(held(status) for _, held in left_out)
+        yield Text("")
+        yield Text(f"and {said} in 'dispatcher status'", style="dim")
 
 
-def _summary(status: Status) -> Table:
+def _summary(status: Status, tallies: int) -> Table:
     snapshot, totals = status.snapshot, status.snapshot.overall()
     grid = Table(is_grid=True)
     grid.add_column(style="bold")
@@ -62,7 +67,7 @@ def _summary(status: Status) -> Table:
     grid.add_row("Events", joined(", ", [Text(f"{totals['enqueued']} enqueued"), *ended]))
     if said := _rates(status.recent):
         grid.add_row("Rate", said)
-    for what, words in _kept(snapshot):
+    for what, words in _kept(snapshot, tallies):
         grid.add_row(what, Text(words))
     for what, text in _posting(snapshot):
         grid.add_row(what, text)
@@ -102,7 +107,7 @@ def _posting(snapshot: Snapshot) -> Iterator[tuple[str, Text]]:
         yield "Next try", Text(_next_try(snapshot, snapshot.pause))
 
 
-def _kept(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+def _kept(snapshot: Snapshot, tallies: int) -> Iterator[tuple[str, str]]:
     """What waits in no line and until when the first of it does, what was suppressed and not told of, dead letters."""
     if timers := snapshot.timers - snapshot.tallies_at("timer"):
         next_us = (snapshot.next_timer_us or snapshot.now_us) - snapshot.now_us
@@ -110,7 +115,7 @@ def _kept(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     if snapshot.scheduled:
         next_us = (snapshot.next_scheduled_us or snapshot.now_us) - snapshot.now_us
         yield "Scheduled", f"{snapshot.scheduled} parked, the next {_in(next_us)}"
-    if said := _suppressed(snapshot):
+    if said := _suppressed(snapshot, tallies):
         yield "Suppressed", said
     if snapshot.dead_letters:
         yield "Dead letters", f"{snapshot.dead_letters} kept"
@@ -144,12 +149,12 @@ def _by_hand(snapshot: Snapshot, paused: PausedByHand, command: str) -> str:
     )
 
 
-def _suppressed(snapshot: Snapshot) -> str:
+def _suppressed(snapshot: Snapshot, most_tallies: int) -> str:
     """What was suppressed and not told of, the most first; '' where there is nothing."""
     from dispatcher.core.explain import clock_of
 
     at, found, said = clock_of(snapshot.now_us), untold(snapshot), []
-    for each in found[:_MOST_TALLIES]:
+    for each in found[:most_tallies]:
         since = f"{each.count} since {at(each.since_us)} {zone(each.since_us / US)}"
         is_silence = each.telling == SILENCE
         said.append(f"silence {each.name}: {since}" if is_silence else f"{each.name}: {since} ({each.telling})")
@@ -164,7 +169,8 @@ def _next_try(snapshot: Snapshot, pause: Pause) -> str:
     return f"in {span(next_s)}" if next_s > 0 else "with the next event"
 
 
-def _deferred(snapshot: Snapshot, rows: int) -> Table | None:
+def _deferred(status: Status, rows: int) -> Table | None:
+    snapshot = status.snapshot
     lines = {name: line for name, line in sorted(snapshot.lines.items()) if line.scope is not None}
     if not lines and not snapshot.more_deferred:
         return None
@@ -186,7 +192,8 @@ def _deferred(snapshot: Snapshot, rows: int) -> Table | None:
     return table
 
 
-def _channels(snapshot: Snapshot, rows: int) -> Table | None:
+def _channels(status: Status, rows: int) -> Table | None:
+    snapshot = status.snapshot
     lines = {name.removeprefix(_CHANNEL): line for name, line in snapshot.lines.items() if line.scope is None}
     channels = sorted(lines.keys() | snapshot.cooldowns.keys())
     if not channels and not snapshot.more_for_channels:
@@ -215,7 +222,7 @@ def _channels(snapshot: Snapshot, rows: int) -> Table | None:
     hidden = sum(lines[name].waiting for name in lines.keys() - set(chosen))
     _say_what_is_left_out(table, len(channels) - len(chosen), hidden, snapshot.more_for_channels)
     if snapshot.more_cooldowns:
-        table.add_row(Text(f"and {snapshot.more_cooldowns} more that cool down", style="dim"))
+        table.add_note(Text(f"and {snapshot.more_cooldowns} more that cool down", style="dim"))
     return table
 
 
@@ -223,7 +230,7 @@ def _say_what_is_left_out(table: Table, rows: int, hidden: int, more: int) -> No
     """How many rows are left out; where the look did not tell of all lines, how many events stand in the others."""
     if more > 0:
         count = hidden + more
-        table.add_row(Text(f"and {count} {'event' if count == 1 else 'events'} in other lines", style="dim"))
+        table.add_note(Text(f"and {count} {'event' if count == 1 else 'events'} in other lines", style="dim"))
     else:
         say_how_many_more(table, rows)
 
@@ -258,3 +265,29 @@ def _state(worker: WorkerEntry) -> Text:
     if not worker.alive:
         return Text("silent", style="red")
     return Text(_STATES.get(worker.state, one_line(worker.state)))
+
+
+def _deferred_held(status: Status) -> str:
+    snapshot = status.snapshot
+    waiting = sum(line.waiting for line in snapshot.lines.values() if line.scope is not None)
+    return f"{waiting + max(0, snapshot.more_deferred)} deferred"
+
+
+def _channels_held(status: Status) -> str:
+    snapshot = status.snapshot
+    waiting = sum(line.waiting for line in snapshot.lines.values() if line.scope is None)
+    return f"{waiting + max(0, snapshot.more_for_channels)} for channels"
+
+
+def _workers_held(status: Status) -> str:
+    silent = sum(not each.alive for each in status.workers)
+    said = f"{len(status.workers)} {'worker' if len(status.workers) == 1 else 'workers'}"
+    return f"{said} ({silent} silent)" if silent else said
+
+
+_BELOW: Final[tuple[tuple[Callable[[Status, int], Part | None], Callable[[Status], str]], ...]] = (
+    (_deferred, _deferred_held),
+    (_channels, _channels_held),
+    (_workers, _workers_held),
+)
+"""The tables below that of the categories; and what each holds, in words for where it has no room."""

@@ -24,7 +24,10 @@ from dispatcher.errors import GateUnavailable
 
 EVERY_S: Final = 1.0
 _FEWEST: Final = 2
-"""Rows of a table, however low the screen is: one, and one about the others."""
+"""Rows of a table that is shown: one, and one about the others."""
+
+_GIVEN_UP: Final = 5
+"""What goes where these are too many, one after the other: digests and notices but for one, rows, three tables."""
 
 
 def watch_status(look: Callable[[], tuple[str, Status]]) -> None:
@@ -33,7 +36,7 @@ def watch_status(look: Callable[[], tuple[str, Status]]) -> None:
     The last figures stay on it. While the server is away the figures before stay, with the time since when and the
     reason. Raises ``GateUnavailable`` only for the first look.
     """
-    page = _Page(*look(), time.time())
+    page = Page(*look(), time.time())
     console = console_on(sys.stdout)
     live = Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
     with Interruption() as interruption:
@@ -52,13 +55,13 @@ def watch_status(look: Callable[[], tuple[str, Status]]) -> None:
     console.print(replace(page, is_last=True))
 
 
-def _next(page: _Page, look: Callable[[], tuple[str, Status]]) -> _Page:
+def _next(page: Page, look: Callable[[], tuple[str, Status]]) -> Page:
     asked_at = time.time()
     try:
-        return _Page(*look(), time.time())
+        return Page(*look(), time.time())
     except GateUnavailable as error:
         away = _Away(asked_at if page.away is None else page.away.since, one_line(str(error)))
-        return _Page(page.headline, page.status, page.at, away)
+        return Page(page.headline, page.status, page.at, away)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,7 @@ class _Away:
 
 
 @dataclass(frozen=True, slots=True)
-class _Page:
+class Page:
     """One screenful; ``at`` is when the figures were read. The last one stays when nothing is watched any more."""
 
     headline: str
@@ -80,15 +83,23 @@ class _Page:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """As many rows of each table as the screen has room for."""
         height = console.height - 1 if self.is_last else options.height or console.height  # room for a prompt
-        yield OnRich(Filling(partial(self._drawn, height), height, _FEWEST))
+        yield OnRich(Filling(partial(self._drawn, height), height, _FEWEST - _GIVEN_UP))
 
     def _drawn(self, height: int, categories: int) -> Part:
-        return Group(*self._head(), *tables(self.status, Rows(categories, max(_FEWEST, height // 8))))
+        """``categories`` below the fewest are that many steps of what is given up."""
+        steps = max(0, _FEWEST - categories)
+        rows = Rows(
+            categories=max(_FEWEST, categories),
+            others=_FEWEST if steps > 1 else max(_FEWEST, height // 8),
+            tables=_GIVEN_UP - max(2, steps),
+            tallies=1 if steps else 5,
+        )
+        return Group(*self._head(), *tables(self.status, rows))
 
     def _head(self) -> list[Text]:
         goes_on = "" if self.is_last else ", again every second; Ctrl-C ends it"
         lines = [
-            Text(pieces=((clock(self.at), "bold"), (goes_on, "dim")), breaks=False),
+            Text(pieces=((clock(self.at), "bold"), (goes_on, "dim"))),
             Text(self.headline),
         ]
         if self.away is not None:

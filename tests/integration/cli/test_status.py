@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import signal
@@ -11,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from dispatcher.app.documents.facts import Status, natural
 from dispatcher.app.documents.instants import clock, span
@@ -19,6 +21,7 @@ from dispatcher.app.documents.status import status_document as document
 from dispatcher.app.fleet import WorkerEntry, fleet
 from dispatcher.cli.drawing import Look, painted
 from dispatcher.cli.status.view import Rows, tables
+from dispatcher.cli.status.watch import Page
 from dispatcher.core.limits import US, Limit
 from dispatcher.core.quiet import Quiet, QuietThen, Span, Times
 from dispatcher.limiter import Usage
@@ -355,6 +358,42 @@ def test_a_low_screen_shows_what_is_fullest_and_says_how_much_it_leaves_out() ->
     assert " ".join(rows) == "Queue Events Category cat9 cat7 all 2 Channel #c3 and Worker w3 and"
     assert shown.count("and 2 more") == 2
     assert "\n2 more categories: choose with --category GLOB or --sort\n" in shown
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(40, 24), (40, 40), (80, 24), (80, 10), (160, 50)])
+def test_a_watched_screen_of_any_size_says_what_it_leaves_out(columns: int, rows: int) -> None:
+    """Also with names as long as they may be, and all tables at once."""
+    names = [f"{'long-name' * 7}", *(f"svc-{n}" for n in range(99))]
+    full = Usage(Limit.parse("3/30m"), 3, 1_532 * US)
+    facts = snapshot_of(
+        lines={
+            **{f"category:{name}": Line(7, 2_000 * US, f"category:{name}") for name in names[:15]},
+            **{f"channel:#c{n}": Line(2, 2_000 * US) for n in range(9)},
+        },
+        tallies={f"digest:{name}": TallyStatus(9, 999 * US, "timer") for name in names[:15]},
+        parked=138,
+        timers=15,
+    )
+    workers = [WorkerEntry(f"host.{n}.abcdef", "host", n, "idle", 998.0, alive=n > 1) for n in range(1, 9)]
+    status = Status(facts, {name: [full] for name in names}, [full], workers)
+    screen = io.StringIO()
+    Console(file=screen, width=columns, height=rows).print(Page("namespace x", status, 1_000.0))
+    shown = screen.getvalue().splitlines()
+    assert len(shown) <= rows
+    assert max(map(len, shown)) <= columns
+    said = " ".join(shown)
+    assert "Ctrl-C ends it" in said
+    if rows < 20:
+        assert re.fullmatch("and [0-9]+ more lines on a larger screen", shown[-1])
+        return
+    assert re.search("[0-9]+ more categories: choose with", said)
+    for heading, held in (("Deferred ", "105 deferred"), ("Channel ", "18 for channels"), ("Worker ", "8 workers")):
+        places = [number for number, line in enumerate(shown) if line.startswith(heading)]
+        if places:
+            below = [*shown[places[0] :], ""]
+            assert re.fullmatch("and [0-9]+ more in 'dispatcher status'", below[below.index("") - 1])
+        else:
+            assert held in said
 
 
 # Who is dropped now, and why
