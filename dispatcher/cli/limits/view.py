@@ -22,9 +22,14 @@ from dispatcher.store.versions import Version
 def use_of_limits(status: Status, policy: Policy) -> Fitting:
     """All together, then each category with where it goes and what a limit does to it; one line for each limit.
 
-    Where there is little room the bars go.
+    Where there is little room the bars go first, then the channel, then what a limit does; then limits are cut.
     """
-    return Fitting(lambda: _table(status, policy), lambda: _table(status, policy, has_bars=False))
+    return Fitting(
+        lambda: _table(status, policy),
+        lambda: _table(status, policy, has_bars=False),
+        lambda: _table(status, policy, ("Over it",), has_bars=False),
+        lambda: _table(status, policy, (), has_bars=False),
+    )
 
 
 def kept_versions(versions: Sequence[Version], in_force: str | None) -> Table:
@@ -42,15 +47,18 @@ def kept_versions(versions: Sequence[Version], in_force: str | None) -> Table:
     return table
 
 
-def _table(status: Status, policy: Policy, *, has_bars: bool = True) -> Table:
+def _table(
+    status: Status, policy: Policy, rules: Sequence[str] = ("Over it", "Channel"), *, has_bars: bool = True
+) -> Table:
     def add(name: Part | str, uses: list[UseRow], over_it: str = "", channel: str = "") -> None:
-        table.add_row(name, *limit_cells(uses, has_bars=has_bars), over_it, cut(one_line(channel)))
+        said = (over_it, cut(one_line(channel)))
+        table.add_row(name, *limit_cells(uses, has_bars=has_bars), *said[: len(rules)])
 
     table = Table()
     table.add_column("Category")
-    add_use_columns(table, has_bars=has_bars)
-    table.add_column("Over it", breaks=False)
-    table.add_column("Channel")
+    add_use_columns(table, has_bars=has_bars, are_cut=not rules)
+    for heading in rules:
+        table.add_column(heading, breaks=heading == "Channel")
     add(cut("all together", "bold"), use_rows(status.together, shadows=status.shadows.get(GLOBAL_SCOPE)))
     if status.shared is not None:
         add(SHARED, use_rows([status.shared]))

@@ -147,6 +147,27 @@ categories:
 """
 
 
+@pytest.mark.parametrize("width", [100, 60, 50, 40])
+def test_on_a_narrow_terminal_the_names_of_the_categories_stay(redis: Database, redis_url: str, width: int) -> None:
+    Path("limits.yaml").write_text(SHARES, encoding="utf-8")
+    errors = Scope("category:errors", (Limit.parse("4/1d fixed"),))
+    Limiter(redis, namespace="dispatcher").try_acquire_many([[errors]] * 4)
+    env = {"DISPATCHER_REDIS_URL": redis_url, "DISPATCHER_LIMITS_FILE": "limits.yaml", "COLUMNS": str(width)}
+    table = run("limits", "show", **env).out.partition("\n\nA guarantee")[0].splitlines()
+    assert max(map(len, table)) <= width
+    rows = {line.partition("  ")[0]: line for line in table}
+    assert {"errors", "deploys", "shared"} <= rows.keys()
+    assert re.search(r"4/4 in 1d.* in [0-9]+[hms]", rows["errors"])
+    headings = {
+        "Category",
+        "Limit",
+        "Room",
+        *(["Over it"] if width >= 60 else []),
+        *(["Channel"] if width >= 100 else []),
+    }
+    assert set(re.split(" {2,}", rows["Category"])) - {"Use"} == headings
+
+
 def test_limits_show_and_status_show_guarantees_and_the_shared_rest(redis: Database, redis_url: str) -> None:
     Path("limits.yaml").write_text(SHARES, encoding="utf-8")
     policy = read_policy(SHARES, "limits.yaml")[0]
