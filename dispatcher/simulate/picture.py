@@ -22,8 +22,9 @@ _LEFT, _RIGHT, _TOP, _GAP = 56, 16, 100, 28
 _LARGE, _SMALL = 150, 64
 _LABEL: Final = 22
 _COLUMNS: Final = 3
-_MOST_CHARS: Final = 24
-"""Of a category's name."""
+_NAME_PX, _SAID_PX = 13, 12
+_WIDE, _CAPITAL, _OTHER = 0.98, 0.72, 0.56
+"""How wide characters are at most on average, as parts of the size of the font."""
 
 _STYLE: Final = """\
 svg { font: 12px system-ui, -apple-system, "Segoe UI", sans-serif; background: #ffffff }
@@ -61,7 +62,8 @@ def drawn(before: Simulated | None, after: Simulated, title: str) -> str:
         limit = longest_of(after.policy.rule(name).limits)
         series, counts = course.series[name], course.categories[name]
         x = _LEFT + column * (width + _LEFT)
-        said, short = f"{counts.sent:,} of {counts.offered:,} sent", _short(name)
+        said = f"{counts.sent:,} of {counts.offered:,} sent"
+        short = _short(name, width + _RIGHT - _width(f"  {said}") * _SAID_PX)
         panel = _Panel(x, y, width, _SMALL, short, said, limit, max(1, *series.offered))
         parts += panel.drawn(after, series)
         if column == _COLUMNS - 1 or place == len(names) - 1:
@@ -176,8 +178,18 @@ def _line(counts: Sequence[int], x: float, bottom: float, step: float, scale: fl
     return f"M{'L'.join(points)}"
 
 
-def _short(name: str) -> str:
-    return name if len(name) <= _MOST_CHARS else f"{name[: _MOST_CHARS - 1]}…"
+def _width(text: str) -> float:
+    """Of a text in a font of size 1; the reader's font is not known."""
+    return sum(_WIDE if char in "MWmw…" else _CAPITAL if char.isupper() else _OTHER for char in text)
+
+
+def _short(name: str, room: float) -> str:
+    """The name of a category, cut to so many pixels."""
+    if _width(name) * _NAME_PX <= room:
+        return name
+    while _width(f"{name}…") * _NAME_PX > room and len(name) > 1:
+        name = name[:-1]
+    return f"{name}…"
 
 
 def _instant(run: Simulated, at_us: int) -> str:

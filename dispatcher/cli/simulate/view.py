@@ -25,9 +25,10 @@ def drawn(before: Simulated | None, after: Simulated) -> Iterator[Part]:
     yield EMPTY
     yield Fitting(lambda: _categories(runs), lambda: _categories(runs, has_bars=False))
     yield EMPTY
-    yield _windows(after)
+    windows, channels = _windows(after), _channels(after)
+    yield Fitting(lambda: windows, lambda: windows, lambda: _windows(after, has_instants=False))
     yield EMPTY
-    yield _channels(after)
+    yield Fitting(lambda: channels, lambda: channels, lambda: _channels(after, has_waits=False))
     yield EMPTY
     for sentence in _sentences(after):
         yield Text(sentence)
@@ -111,15 +112,16 @@ def _bar(counts: Counts, most: int) -> Bar:
     return Bar(((sent, FULL, "green"), (whole - sent, LIGHT, "yellow"), (_BAR - whole, DOT, "dim")))
 
 
-def _windows(run: Simulated) -> Table:
+def _windows(run: Simulated, *, has_instants: bool = True) -> Table:
     table = Table()
-    for head in ("Limit", "Fullest window", "of", "At", "Budget used %"):
+    for head in ("Limit", "Fullest window", "of", *(["At"] if has_instants else []), "Budget used %"):
         table.add_column(head, is_right=head not in {"Limit", "At"})
     by_use = sorted(run.course.windows.items(), key=lambda item: (item[0][0] != GLOBAL, -_use(item[1])))
     for (scope, limit), fullest in by_use[:_ROWS]:
         at = _instant(run, fullest.at_us) if fullest.most else ""
         used = f"{100 * _budget(run, scope, fullest.limit):.1f}"
-        table.add_row(f"{scope} {limit}", str(fullest.most), str(fullest.limit.max), at, used)
+        instant = (at,) if has_instants else ()
+        table.add_row(f"{scope} {limit}", str(fullest.most), str(fullest.limit.max), *instant, used)
     _say_more(table, len(by_use) - _ROWS)
     return table
 
@@ -136,23 +138,20 @@ def _budget(run: Simulated, scope: str, limit: Limit) -> float:
     return counts.sent / (limit.max * windows)
 
 
-def _channels(run: Simulated) -> Table:
+def _channels(run: Simulated, *, has_waits: bool = True) -> Table:
+    """Each channel; with ``has_waits`` also how full its pace was, and how long posts waited for it."""
     table = Table()
-    for head in ("Channel", "Posts", "Pace", "Fullest window", "Waited for it, p95", "longest", "429"):
-        table.add_column(head, is_right=head not in {"Channel", "Pace"})
+    waits = ("Fullest window", "Waited for it, p95", "longest") if has_waits else ()
+    for head in ("Channel", "Posts", "Pace", *waits, "429"):
+        table.add_column(head, is_right=head not in {"Channel", "Pace"}, breaks=head not in {"Pace", "Posts"})
     channels = run.course.channels
     chosen = sorted(channels, key=lambda name: -channels[name].posts)[:_ROWS]
     for name in chosen:
         each = channels[name]
-        table.add_row(
-            cut(name),
-            f"{each.posts:,}",
-            "none" if each.pace is None else str(each.pace),
-            "" if each.fullest is None else f"{each.fullest.most}",
-            span(each.delays.percentile_s(95)),
-            span(each.delays.most_s),
-            f"{run.slack.refused[name]:,}",
-        )
+        pace = "none" if each.pace is None else str(each.pace)
+        full = "" if each.fullest is None else f"{each.fullest.most}"
+        waited = (full, span(each.delays.percentile_s(95)), span(each.delays.most_s)) if has_waits else ()
+        table.add_row(cut(name), f"{each.posts:,}", pace, *waited, f"{run.slack.refused[name]:,}")
     _say_more(table, len(channels) - len(chosen))
     return table
 

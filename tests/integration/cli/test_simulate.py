@@ -59,6 +59,15 @@ def test_people_are_shown_both_and_what_stands_out(inside: InProcess) -> None:
     assert any(line.startswith("global 3/1h 3 3 second 3 ") for line in lines)
 
 
+@pytest.mark.parametrize("width", [80, 60, 40])
+def test_on_a_narrow_terminal_channels_keep_their_pace(inside: InProcess, width: int) -> None:
+    inside.monkeypatch.setenv("COLUMNS", str(width))
+    out = inside("simulate", "trace.jsonl", "--limits", "new.yaml").out
+    assert max(map(len, out.splitlines())) <= width
+    (row,) = [line.split() for line in out.splitlines() if line.startswith("#not")]
+    assert row[1:3] == ["3", "10/10s"]
+
+
 def test_limits_that_dropped_too_little_to_be_shown_are_counted(inside: InProcess, tmp_path: Path) -> None:
     trace = "".join(f'{{"time": {n}, "category": "c{n % 20}"}}\n' for n in range(40))
     (tmp_path / "many.jsonl").write_text(trace, encoding="utf-8")

@@ -22,13 +22,13 @@ RULE = CategoryRule((Limit.parse("10/30m"),), "#a", OnLimit.DROP, 1)
 POLICY = Policy((Limit.parse("100/30m"),), RULE, {}, None)
 
 
-def simulated(categories: int = 2, shift_us: int = 0) -> Simulated:
+def simulated(categories: int = 2, shift_us: int = 0, name: str = "category-") -> Simulated:
     """An hour in which one event comes every ten minutes in each category, and all of them wait."""
     clock = Clock(START_US)
     course = Course(POLICY, clock, Bars(START_US, START_US + 3_599 * US))
     for n in range(6 * categories):
         at_us = START_US + n // categories * 600 * US
-        course.offer(str(n), Arrival(at_us, n, f"category-{n % categories:02}"), at_us)
+        course.offer(str(n), Arrival(at_us, n, f"{name}{n % categories:02}"), at_us)
     course.finish()
     return Simulated(POLICY, course, SimulatedSlack(clock), shift_us)
 
@@ -64,6 +64,14 @@ def test_of_many_categories_the_largest_are_drawn() -> None:
     said = texts(drawn(None, simulated(MOST_CATEGORIES + 3), "many"))
     assert sum(text.startswith("category-") for text in said) == MOST_CATEGORIES
     assert "and 3 more categories" in said
+
+
+@pytest.mark.parametrize(("char", "kept"), [("W", 9), ("n", 20)])
+def test_the_name_of_a_category_is_cut_by_how_wide_it_is(char: str, kept: int) -> None:
+    """What stands behind it has room, also in the last column."""
+    (said,) = [text for text in texts(drawn(None, simulated(1, name=char * 40), "wide")) if text.startswith(char)]
+    assert kept <= said.count(char) < 2 * kept
+    assert said.endswith("…0 of 6 sent")
 
 
 def test_nothing_in_it_is_fetched_or_run_and_it_is_light_and_dark() -> None:
