@@ -22,6 +22,12 @@ Clock: TypeAlias = Callable[[int], str]
 
 _SPAN: Final = re.compile(r"([0-9.]+)([a-z]+)")
 _SCOPES: Final = {"global": "all events together", "shared": "what the guarantees leave for all"}
+_OF_CATEGORY: Final = {
+    "guarantee": "the guarantee of {}",
+    "kept": "what the guarantee of {} keeps for its notice or digest",
+    "singles": "category {} (one more is kept for its notice or digest)",
+    "digest": "what category {} keeps for its notice or digest",
+}
 _OUTCOMES: Final = {"dropped": "Dropped", "digested": "Counted into a digest", "dead": "Dead letter"}
 _IN_LINES: Final = ("outcome", "reason", "category", "scope", "limit", "code", "detail", "channel", "instead_of")
 """What a log line has of a decision as it is."""
@@ -501,7 +507,9 @@ def scope_words(scope: str) -> str:
     if kind == "label":
         category, _, value = name.partition(":")
         return f"{value} of category {category}"
-    return _SCOPES.get(scope, f"the guarantee of {name}" if kind == "guarantee" else f"{kind} {name}".strip())
+    if kind in _OF_CATEGORY:
+        return _OF_CATEGORY[kind].format(name)
+    return _SCOPES.get(scope, f"{kind} {name}".strip())
 
 
 def _words(detail: str | None) -> str:

@@ -9,8 +9,9 @@ from typing import Final
 import pytest
 
 from dispatcher.core import explain
-from dispatcher.core.explain import Decision, clock_of, ended, limit_words
-from dispatcher.core.limits import US, Denied, Kind, Limit
+from dispatcher.core.explain import Decision, clock_of, ended, limit_words, scope_words
+from dispatcher.core.limits import US, Denied, Kind, Limit, all_scopes
+from tests.support.stage import policy_from
 
 ZONE: Final = timezone(timedelta(hours=5, minutes=30))
 
@@ -184,6 +185,29 @@ def test_an_event_expires_in_line_if_its_deadline_comes_no_later_than_the_room(d
     said = explain.expires_in_line(room, 1, NOW_US, us(f"2026-11-20 {deadline}"), AT)
     assert (said is not None) == expires
     assert explain.expires_in_line(replace(room, at_us=None), 1, NOW_US, us(f"2026-11-20 {deadline}"), AT) is None
+
+
+POLICY: Final = """
+global: {limits: [100/30m]}
+categories: {f: {limits: [2/10s], on_limit: defer, notice: true, guarantee: 5, per_label: {host: [3/1m]}}}
+"""
+
+
+def test_each_scope_that_an_event_may_wait_for_has_words() -> None:
+    policy = policy_from(POLICY)
+    labels = {"host": "db1"}
+    demands = (*policy.scopes("f", labels), *policy.scopes("f", labels, tells=True), *policy.scopes("news"))
+    assert {scope.name: scope_words(scope.name) for scope in all_scopes(demands)} == {
+        "global": "all events together",
+        "shared": "what the guarantees leave for all",
+        "guarantee:f": "the guarantee of f",
+        "kept:f": "what the guarantee of f keeps for its notice or digest",
+        "category:f": "category f",
+        "category:news": "category news",
+        "singles:f": "category f (one more is kept for its notice or digest)",
+        "digest:f": "what category f keeps for its notice or digest",
+        "label:f:host=db1": "host=db1 of category f",
+    }
 
 
 def test_an_instant_of_another_day_has_its_date() -> None:
