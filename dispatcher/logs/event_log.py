@@ -19,7 +19,7 @@ from dispatcher.core import explain
 from dispatcher.core.event import TRACEPARENT, Event
 from dispatcher.core.explain import Clock, clock_of, sentence_of
 from dispatcher.core.limits import US, Denied, Reason
-from dispatcher.core.policy import limit_reason
+from dispatcher.core.policy import EDITS, limit_reason
 from dispatcher.core.posts import LeftOut, Part
 from dispatcher.core.rendering import one_line, text_of
 from dispatcher.core.silences import Ended
@@ -36,6 +36,7 @@ from dispatcher.core.states import (
     Sent,
     Settlement,
     Step,
+    Terms,
     Told,
     Turned,
     Undecodable,
@@ -475,7 +476,7 @@ def waiting_facts(waiting: Waiting) -> dict[str, object]:
         facts["scope"] = waiting.scope
     if waiting.wait_us is not None:
         facts["retry_after_s"] = waiting.wait_us / US
-    return {**subject_facts(waiting.candidate.leased), **facts, "channel": waiting.candidate.terms.channel}
+    return {**subject_facts(waiting.candidate.leased), **facts, **_place_of(*waiting.candidate)}
 
 
 def facts_of(settlement: Settlement) -> dict[str, object]:
@@ -527,10 +528,21 @@ def _facts_of(settlement: Settlement) -> dict[str, object]:
 
 def _channel_of(settlement: Settlement) -> dict[str, str]:
     """The channel, and the one for which it stands in, if there is one."""
-    if settlement.terms is None:
+    subject, terms = settlement.subject, settlement.terms
+    if terms is None:
         return {}
-    gone = settlement.subject.gone if isinstance(settlement.subject, Leased) else None
-    return {"channel": settlement.terms.channel, **({} if gone is None else {"instead_of": gone.channel})}
+    if not isinstance(subject, Leased):
+        return {"channel": terms.channel}
+    return {**_place_of(subject, terms), **({} if subject.gone is None else {"instead_of": subject.gone.channel})}
+
+
+def _place_of(leased: Leased, terms: Terms) -> dict[str, str]:
+    """The channel; of an edit that of the message, as Slack names it, where it is known."""
+    channel: str | None = terms.channel
+    if channel == EDITS:
+        message = leased.edits or leased.tally
+        channel = None if message is None else message.channel
+    return {} if channel is None else {"channel": channel}
 
 
 def _suppressed_facts(outcome: Hushed | Digested | Dropped) -> dict[str, object]:
@@ -563,7 +575,7 @@ def own_line(leased: Leased, settlement: Settlement) -> tuple[str, dict[str, obj
     """The line about what a message of the dispatcher's own has done, or None."""
     if leased.report is not None:
         return report_line(leased.report, settlement)
-    return None if leased.tally is None else digest_line(leased.tally, settlement)
+    return None if leased.tally is None else digest_line(leased, leased.tally, settlement)
 
 
 def report_line(report: Ended, settlement: Settlement) -> tuple[str, dict[str, object]] | None:
@@ -582,11 +594,11 @@ def report_line(report: Ended, settlement: Settlement) -> tuple[str, dict[str, o
             return None
 
 
-def digest_line(tally: Tally, settlement: Settlement) -> tuple[str, dict[str, object]] | None:
+def digest_line(leased: Leased, tally: Tally, settlement: Settlement) -> tuple[str, dict[str, object]] | None:
     """The line about what a digest message has done, or None. That it cannot be posted is told once."""
     facts: dict[str, object] = {"category": tally.category, "count": tally.count}
     if settlement.terms is not None:
-        facts["channel"] = settlement.terms.channel
+        facts |= _place_of(leased, settlement.terms)
     match settlement.outcome:
         case Told(Step.FAILED, code=code, detail=detail) if not tally.failed:
             return f"{tally.telling}.failed", {**facts, "code": code, "detail": detail}

@@ -234,7 +234,9 @@ class _Telling:
         self._event = event
         self._at: Clock = clock_of(findings.now_us)
         category = event.category if event else self._header.get("category")
-        channel = self._header.get("channel") or (event and event.channel)
+        line = self._header.get("channel")
+        self._edits = line == EDITS
+        channel = (None if self._edits else line) or (event and event.channel)
         shown = asked or (event.id if event else None) or found.id
         self._base = Explanation(shown, found.id, State.UNKNOWN, "", category=category, channel=channel or None)
         if event is not None:
@@ -374,7 +376,7 @@ class _Telling:
         pause, by_hand = self._findings.pause, self._findings.by_hand
         of_category = by_hand.get(str(base.category))
         stopped = of_category or by_hand.get("*")
-        failures, edits = int(self._facts.get("failures") or 0), base.channel == EDITS
+        failures, edits = int(self._facts.get("failures") or 0), self._edits
         if stopped is not None:
             reason, next_us = Reason.PAUSED, None
             words = _by(stopped)

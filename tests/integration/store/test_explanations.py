@@ -275,7 +275,9 @@ def test_a_recovery_that_waits_to_edit_a_message_waits_for_no_channel(stage: Sta
     Pausing(stage.redis, stage.keys, clock=stage.clock).pause("*", "ops@here", "maintenance")
     stage.send("r", channel=UNPACED, dedup_key="db1", status="resolved")
     ann.run()
-    assert explain(stage, "r").sentence == (
+    told = explain(stage, "r")
+    assert told.channel == UNPACED, "not the name of the line of edits"
+    assert told.sentence == (
         "Admitted, and waits to edit the message: posting is paused since 10:53:20 (by ops@here: maintenance); "
         "it is the next."
     )

@@ -12,6 +12,7 @@ import pytest
 
 from dispatcher.core.event import Event
 from dispatcher.core.limits import Denied, Limit, Reason
+from dispatcher.core.policy import EDITS
 from dispatcher.core.posts import LeftOut, Part, Receipt
 from dispatcher.core.states import (
     Candidate,
@@ -21,6 +22,7 @@ from dispatcher.core.states import (
     Outcome,
     Parked,
     Place,
+    Posted,
     Prefiltered,
     Recovered,
     Sent,
@@ -36,6 +38,7 @@ from dispatcher.logs.event_log import EventLog, build_event_log, build_log
 
 LEASED = Leased("job-1", Event("errors", "x", id="disk-1"), 1, 5_250_000)
 TERMS = Terms("#ops", None, (), 1, configured=True)
+EDIT_TERMS = replace(TERMS, channel=EDITS)
 DENIED = Denied("category:errors", Limit.parse("10/30m"), 1_500_000)
 
 
@@ -388,6 +391,20 @@ def test_a_digest_message_that_slack_refuses_is_a_warning(telling: Telling) -> N
     own = OWN._replace(tally=replace(TALLY, telling=telling))
     (line,) = lines(lambda log: log.settled([Settlement(own, TERMS, refused)]), level="warning")
     assert (line["event"], line["code"]) == (f"{telling}.failed", "channel_not_found")
+
+
+def test_an_edit_names_the_channel_of_its_message_and_not_the_line_of_edits() -> None:
+    edited = Told(Step.EDITED, COUNTING, shown=37)
+    own = OWN._replace(tally=replace(TALLY, shown=30, channel="C0OPS", ts="1.1"))
+    (line,) = told(Settlement(own, EDIT_TERMS, edited))
+    assert line["channel"] == "C0OPS"
+    recovery = LEASED._replace(edits=Posted("disk-0", 1, "C0OPS", "1.1", "disk full"))
+    (line,) = told(Settlement(recovery, EDIT_TERMS, Parked(Place.TIMER, Reason.RETRY, 2_000_000)))
+    assert (line["event"], line["channel"]) == ("event.parked", "C0OPS")
+    (line,) = lines(lambda log: log.waiting([Waiting(Candidate(recovery, EDIT_TERMS), Reason.PACE, None)]))
+    assert (line["event"], line["channel"]) == ("event.parked", "C0OPS")
+    (line,) = told(Settlement(LEASED, EDIT_TERMS, DeadLettered(Reason.EXPIRED, "too old")))
+    assert "channel" not in line
 
 
 def test_that_a_digest_cannot_be_posted_is_told_once() -> None:
