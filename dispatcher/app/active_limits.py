@@ -61,6 +61,8 @@ class Following:
         self.reread_credential()
         try:
             limits = self._read()
+            if limits.content.digest != self._followed.version.digest:
+                limits.refuse_empty()
         except ConfigError as error:
             self._versions.note_refused()
             self._say("limits.refused", version=self._followed.version.number, faults=list(error.problems))

@@ -25,6 +25,9 @@ Say = Callable[..., None]
 """Writes a log line: its name, and facts by name."""
 
 
+_MEANT: Final = "; if the built-in defaults are meant, write {} into it"
+
+
 class LimitsFile(NamedTuple):
     """What a limits file says, where it stands, and warnings about it."""
 
@@ -34,6 +37,12 @@ class LimitsFile(NamedTuple):
     content: Content
     version: Version | None = None
     """As which it is in force, where it was read from there."""
+    is_empty: bool = False
+
+    def refuse_empty(self) -> None:
+        """Raise ``ConfigError`` where it is empty: who writes it may not be done, and it would lift every limit."""
+        if self.is_empty:
+            raise ConfigError(f"{self.path}: the file is empty{_MEANT}")
 
 
 class OwnFile(NamedTuple):
@@ -67,7 +76,7 @@ def read_limits_file(path: Path) -> LimitsFile:
     from dispatcher.settings.limits_file import load_limits
 
     limits = load_limits(path)
-    return LimitsFile(limits.policy, path, limits.warnings, limits.content)
+    return LimitsFile(limits.policy, path, limits.warnings, limits.content, is_empty=limits.is_empty)
 
 
 def in_force(versions: Versions) -> InForce | None:
@@ -138,9 +147,12 @@ def compare_own_file(settings: AnySettings, version: Version) -> OwnFile | None:
 def publish(versions: Versions, limits: LimitsFile, by: str, unless: Unless, say: Say) -> InForce:
     """Publish what a file says, ``unless``, and tell; returns what is in force then. Raises as ``in_force`` does.
 
-    Of a file that was a version once, and no longer is, it is told that the fleet does not follow it.
+    Of a file that was a version once, and no longer is, it is told that the fleet does not follow it. An empty file is
+    published only where no limits are in force.
     """
     content, file = limits.content, str(limits.path)
+    follows = unless is Unless.KNOWN
+    unless = Unless.ANY if limits.is_empty else unless
     for _ in range(_PUBLISH_TRIES):
         done = versions.publish(content.text, content.digest, content.source, by=by, file=file, unless=unless)
         found = in_force(versions)
@@ -151,11 +163,13 @@ def publish(versions: Versions, limits: LimitsFile, by: str, unless: Unless, say
     number = found.version.number
     if done.is_new:
         say("limits.published", version=number, file=str(limits.path))
-    elif unless is Unless.KNOWN and found.version.digest != limits.content.digest:
-        detail = (
-            f"the file says what version {done.known} did, and version {number} is in force since, published by "
-            f"{found.version.by}; if the file is meant: dispatcher limits apply {limits.path}"
-        )
+    elif follows and found.version.digest != limits.content.digest:
+        detail = f"the file is empty, and version {number} stays in force{_MEANT}"
+        if not limits.is_empty:
+            detail = (
+                f"the file says what version {done.known} did, and version {number} is in force since, published by "
+                f"{found.version.by}; if the file is meant: dispatcher limits apply {limits.path}"
+            )
         say("limits.superseded", version=number, file=str(limits.path), detail=detail)
     return found
 

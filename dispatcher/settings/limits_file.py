@@ -25,11 +25,15 @@ from dispatcher.settings.yaml_tree import Problem, Tree, shown_path
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a limits file says: as values, a sentence for each warning, and its content in one spelling."""
+    """What a limits file says: as values, a sentence for each warning, and its content in one spelling.
+
+    ``is_empty``: there is nothing in it, or only comments. ``{}`` is something.
+    """
 
     policy: Policy
     warnings: tuple[str, ...]
     content: Content
+    is_empty: bool
 
 
 def load_policy(path: Path) -> tuple[Policy, tuple[str, ...]]:
@@ -63,7 +67,7 @@ def read_limits(text: str, name: str) -> Limits:
     if faults := [*faults, *impossible_sums(file, policy, tree)]:
         raise ConfigError(*_sentences(name, faults))
     warnings = tuple(_sentences(name, warnings_of(file, policy, tree)))
-    return Limits(policy, warnings, replace(content, source=source_of(text)))
+    return Limits(policy, warnings, replace(content, source=source_of(text)), is_empty=tree.data is None)
 
 
 def _check(tree: Tree) -> tuple[LimitsFile | None, list[Problem]]:

@@ -210,6 +210,32 @@ def test_a_hangup_publishes_what_is_new_and_refuses_what_is_wrong(shop: Shop) ->
     assert shop.drained()["sent"] == 4
 
 
+def test_an_empty_file_takes_no_limits_out_of_force(shop: Shop) -> None:
+    (first,) = shop.start()
+    shop.file.write_text("", encoding="utf-8")
+    first.signal(signal.SIGHUP)
+    line = await_line(first, "limits.refused")
+    said = "the file is empty; if the built-in defaults are meant, write {} into it"
+    assert (line["version"], line["faults"]) == (1, [f"{shop.file}: {said}"])
+    shop.file.write_text("# nothing yet\n", encoding="utf-8")
+    (late,) = shop.start()
+    (line,) = late.lines("limits.superseded")
+    assert line["detail"].startswith("the file is empty, and version 1 stays in force")
+    assert shop.in_force().number == 1
+    shop.file.write_text("{}", encoding="utf-8")
+    late.signal(signal.SIGHUP)
+    assert await_line(late, "limits.followed")["version"] == 2
+    shop.file.write_text("", encoding="utf-8")
+    late.signal(signal.SIGHUP)
+    assert await_line(late, "limits.kept")["version"] == 2, "it says the same"
+
+
+def test_the_first_worker_publishes_the_defaults_where_its_file_is_empty(shop: Shop) -> None:
+    shop.file.write_text("", encoding="utf-8")
+    shop.start()
+    assert shop.in_force().number == 1
+
+
 def test_a_parent_passes_a_hangup_on(shop: Shop, tmp_path: Path) -> None:
     with Command("worker", "--processes", "2", env=shop.env, cwd=tmp_path) as parent:
         until(lambda: shop.client.zcard(KEYS.leases) == 2, "the first takes of both")

@@ -62,11 +62,11 @@ def apply(terminal: Terminal, file: Path, *, if_version: int | None, as_json: bo
     """Put what FILE says in force for the whole fleet, as a new version, also if it was one before.
 
     If the version in force says the same, nothing changes. Workers go over to a new version with their next step, and
-    what waits asks anew. A file with faults changes nothing: exit code 78.
+    what waits asks anew. A file with faults, or an empty one, changes nothing: exit code 78.
     """
     from dispatcher.app.readers import open_versions
 
-    proposed = _read(terminal, file)
+    proposed = _read(terminal, file, may_be_empty=False)
     settings = settings_in_force(terminal)
     with server_to_look_at(settings) as server:
         versions = open_versions(settings, server)
@@ -147,10 +147,12 @@ def _say_published(terminal: Terminal, done: Published, said_by: int | None) -> 
         terminal.print(f"version {done.number} is in force already and says the same: nothing has changed")
 
 
-def _read(terminal: Terminal, file: Path) -> LimitsFile:
+def _read(terminal: Terminal, file: Path, *, may_be_empty: bool = True) -> LimitsFile:
     from dispatcher.app.limits import read_limits_file
 
     proposed = read_limits_file(file)
+    if not may_be_empty:
+        proposed.refuse_empty()
     for warning in proposed.warnings:
         terminal.warn(warning)
     return proposed

@@ -276,6 +276,15 @@ def test_a_file_with_faults_is_not_put_in_force(redis: Database, env: dict[str, 
     assert redis.keys() == []
 
 
+def test_an_empty_file_is_not_put_in_force(env: dict[str, str]) -> None:
+    run("limits", "apply", write("old.yaml", OLD), **env)
+    refused = run("limits", "apply", write("empty.yaml", ""), **env)
+    said = "empty.yaml: the file is empty; if the built-in defaults are meant, write {} into it"
+    assert (refused.code, refused.out, refused.err) == (78, "", f"dispatcher: error: {said}\n")
+    done = run("limits", "apply", write("defaults.yaml", "{}"), **env)
+    assert (done.code, done.out) == (0, "version 2 is in force\n")
+
+
 def test_with_if_version_a_file_is_put_in_force_only_over_that_version(env: dict[str, str]) -> None:
     write("old.yaml", OLD)
     refused = run("limits", "apply", "old.yaml", "--if-version", "1", **env)
