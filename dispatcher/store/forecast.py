@@ -11,7 +11,7 @@ from math import inf
 from typing import Any, Final, TypeAlias
 
 from dispatcher.core.explain import Room
-from dispatcher.core.limits import Demand, FirstOf, Scope, all_scopes
+from dispatcher.core.limits import Demand, FirstOf, Kind, Scope, all_scopes
 from dispatcher.jsonio import decode
 from dispatcher.limiter.wire import Calls
 from dispatcher.server.keys import Keys
@@ -51,7 +51,12 @@ class Forecast:
         scopes = {scope.name: scope for each in self._waiters for scope in all_scopes(each.demands)}
         positions = {name: n for n, name in enumerate(scopes, 1)}
         self._asked = list(
-            dict.fromkeys(each.asked(scope) for each in self._waiters for scope in all_scopes(each.demands))
+            dict.fromkeys(
+                asked
+                for each in self._waiters
+                for scope in all_scopes(each.demands)
+                for asked in (each.asked(scope), (scope.name, 1))
+            )
         )
         usage = Calls(keys.namespace).usage(list(scopes.values()))
         self.keys = usage.keys
@@ -65,20 +70,40 @@ class Forecast:
 
     def _room(self, waiter: Waiter, rows: Mapping[Asked, list[list[Any]]]) -> Room:
         """What it waits for: the limit of its line's scope while that is full, else the one that has room last."""
-        rooms = {
-            scope.name: _last(
-                Room(scope.name, limit, used, None if at is None else int(at))
-                for limit, (used, at) in zip(scope.limits, rows[waiter.asked(scope)], strict=True)
-            )
-            for scope in all_scopes(waiter.demands)
-        }
+        scopes = all_scopes(waiter.demands)
+        rooms = {scope.name: _of_row(scope, rows[waiter.asked(scope)]) for scope in scopes}
         last = _last(_soonest(demand, rooms) for demand in waiter.demands)
         own = rooms.get(waiter.scope)
         named = own if own is not None and _at(own) > self._now_us else last
         at_us = last.at_us
         if at_us is not None and waiter.place == 1:
             at_us = max(at_us, waiter.opens_us or 0)
+        elif at_us is not None:
+            firsts = {scope.name: _of_row(scope, rows[scope.name, 1]) for scope in scopes}
+            first = _last(_soonest(demand, firsts) for demand in waiter.demands)
+            at_us = max(at_us, _behind_first(waiter, first.at_us or 0))
         return Room(named.scope, named.limit, named.used, at_us)
+
+
+def _of_row(scope: Scope, row: list[list[Any]]) -> Room:
+    """The limit of the scope that has room last."""
+    return _last(
+        Room(scope.name, limit, used, None if at is None else int(at))
+        for limit, (used, at) in zip(scope.limits, row, strict=True)
+    )
+
+
+def _behind_first(waiter: Waiter, first_us: int) -> int:
+    """When it goes at the earliest if the first of its line goes then: those between take slots from then on.
+
+    A scope that others may stand in for is left out: nobody knows which of them take its slots.
+    """
+    found = [first_us]
+    for limit in (limit for demand in waiter.demands if isinstance(demand, Scope) for limit in demand.limits):
+        rounds, window_us = (waiter.place_in_own - 1) // limit.max, limit.window_us
+        begin_us = first_us - first_us % window_us if rounds and limit.kind is Kind.FIXED else first_us
+        found.append(begin_us + rounds * window_us)
+    return max(found)
 
 
 def _soonest(demand: Demand, rooms: Mapping[str, Room]) -> Room:

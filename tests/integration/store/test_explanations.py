@@ -301,6 +301,26 @@ def test_with_one_limit_each_event_goes_when_its_place_in_line_says(redis: Datab
         assert {expected[id_] for id_ in gone & missing} <= {stage.clock.now_us / US}
 
 
+@pytest.mark.parametrize("own", ["1/40s", "2/40s", "1/40s fixed"])
+def test_the_rounds_of_a_limit_are_counted_from_when_the_first_in_line_can_go(redis: Database, own: str) -> None:
+    rule = CategoryRule((Limit.parse(own),), UNPACED, OnLimit.DEFER, 86_400 * US)
+    stage = Stage(redis, replace(policy_of("5/20s", "", on_limit=OnLimit.DEFER), categories={"r": rule}))
+    ann = stage.worker("ann")
+    stage.send(*(f"o{n}" for n in range(5)), category="other", channel=UNPACED)
+    ann.run()
+    stage.clock.forward(3)
+    stage.send(*(f"r{n}" for n in range(4)), category="r", channel=UNPACED)
+    ann.run()
+    expected = {f"r{n}": explain(stage, f"r{n}").expected_at for n in range(4)}
+    went: dict[str, float] = {}
+    while expected.keys() - went.keys():
+        ann.go_on()
+        ann.sleep()
+        ann.run()
+        went |= {id_: stage.clock.now_us / US for id_ in ann.desk.posts if id_ in expected and id_ not in went}
+    assert went == expected
+
+
 def test_where_held_slots_fill_the_limit_it_is_told_that_nobody_knows_when_it_goes(redis: Database) -> None:
     stage = Stage(redis, policy_of("", "1/30m", pace="1/1d", on_limit=OnLimit.DEFER))
     ann = stage.worker("ann")
