@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -199,6 +200,17 @@ def test_it_says_that_it_is_not_reached_and_goes_on_when_it_is(open_page: Open, 
     page.context.set_offline(False)
     page.locator(".away").wait_for(state="hidden", timeout=PATIENCE_S * 1_000)
     wrong[:] = [each for each in wrong if "ERR_INTERNET_DISCONNECTED" not in each]
+
+
+def test_it_says_that_a_process_that_hangs_is_not_reached(open_page: Open, desk: Serving) -> None:
+    page = open_page()
+    page.goto("/audit")
+    desk.signal(signal.SIGSTOP)
+    try:
+        page.locator(".away").wait_for(state="visible", timeout=PATIENCE_S * 1_000)
+    finally:
+        desk.signal(signal.SIGCONT)
+    page.locator(".away").wait_for(state="hidden", timeout=PATIENCE_S * 1_000)
 
 
 @pytest.mark.usefixtures("letters")

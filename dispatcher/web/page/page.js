@@ -3,6 +3,7 @@
 "use strict";
 
 const EVERY_MS = 2000;
+const ANSWER_MS = 5000; // an answer comes within 2.5 s: what takes longer is a process that hangs, or no network
 const live = document.getElementById("live");
 let tag = "";
 
@@ -77,7 +78,8 @@ async function refresh() {
   try {
     const headers = { "X-Live": "1" };
     if (tag) headers["If-None-Match"] = tag;
-    const answer = await fetch(location.href, { headers, cache: "no-store", redirect: "error" });
+    const signal = AbortSignal.timeout(ANSWER_MS);
+    const answer = await fetch(location.href, { headers, cache: "no-store", redirect: "error", signal });
     if (answer.status === 200) {
       const text = await answer.text();
       tag = answer.headers.get("ETag") || "";
