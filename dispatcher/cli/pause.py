@@ -33,7 +33,8 @@ def pause(terminal: Terminal, category: str | None, *, why: str | None, as_json:
     """
     with _open(terminal, category, quiet=as_json) as (pausing, settings, server):
         is_new = pausing.pause(category or EVERYTHING, operator(), why or "")
-        audited(settings, server, "pause", about=category or EVERYTHING, why=why or "")
+        if is_new:
+            audited(settings, server, "pause", about=category or EVERYTHING, why=why or "")
     if as_json:
         terminal.print_json({"category": category, "paused": True, "was_paused": not is_new})
     elif is_new:

@@ -116,15 +116,15 @@ class Operating:
         return await self._do(work)
 
     async def pause(self, request: Request, body: bytes) -> Response:
-        """``PUT /v1/pause[/{category}]``: post nothing, or nothing of a category."""
+        """``PUT /v1/pause[/{category}]``: post nothing, or nothing of a category. What is paused stays as it is."""
         what = _category(request) or EVERYTHING
         asked = Asked.in_body(body)
         why = asked.text("why") or ""
         asked.done()
 
         def work() -> None:
-            self._desk.pausing.pause(what, caller_of(request).name, why)
-            self._note(request, "pause", about=what, why=why)
+            if self._desk.pausing.pause(what, caller_of(request).name, why):
+                self._note(request, "pause", about=what, why=why)
 
         return await self._do(work)
 
