@@ -46,10 +46,11 @@ _older_than = click.option("--older-than", type=SPAN_US, help="Only those first 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The events that are meant, and the ids that are not parked."""
+    """The events that are meant, the ids that are not parked, and in words which events they are."""
 
     events: list[ParkedEvent]
     missing: list[str]
+    about: str
 
 
 @dataclass(slots=True)
@@ -160,13 +161,18 @@ def cancel(  # noqa: PLR0913 - click's signature: one for each option
     """
     from itertools import islice
 
+    from dispatcher.app.documents.acted import ids_in_words, parked_in_words
+
     selection = Selection(ids, everything, limit, filters).checked(_UNSAID)
     with _open(terminal, filters["category"], quiet=as_json) as (events, settings, server):
         if selection.ids:
             found, missing = find_ids(terminal, events, selection.ids)
+            about = ids_in_words([id_ for id_ in dict.fromkeys(selection.ids) if id_ not in missing])
+            chosen = Chosen(found, missing, about)
         else:
-            found, missing = list(map(light, islice(events.find(_filter(events, **filters)), selection.limit))), []
-        chosen = Chosen(found, missing)
+            wanted = _filter(events, **filters)
+            found = list(map(light, islice(events.find(wanted), selection.limit)))
+            chosen = Chosen(found, [], parked_in_words(wanted, selection.limit))
         tally = _cancel_all(terminal, events, chosen, settings, server, yes=yes, as_json=as_json)
     is_whole = not tally.left and not chosen.missing
     return DOES_NOT_HOLD if selection.ids and not is_whole else DONE
@@ -263,7 +269,7 @@ def _cancel_all(  # noqa: PLR0913 - what a command has found, and how it was ask
             raise Ended(UNREACHABLE, f"{error}: {tally}; {_AGAIN}") from error
         finally:
             if tally.cancelled:
-                audited(settings, server, "parked cancel", count=tally.cancelled)
+                audited(settings, server, "parked cancel", about=chosen.about, count=tally.cancelled)
     if as_json:
         missing = {"not_parked": chosen.missing}
         terminal.print_json({"cancelled": tally.cancelled, "no_longer_parked": tally.left, **missing})

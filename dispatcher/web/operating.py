@@ -17,9 +17,11 @@ from typing import Any, Final, TypeVar
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from dispatcher.app.documents.acted import ids_in_words, letters_in_words, parked_in_words
 from dispatcher.app.documents.silences import begun_document, preview_document
 from dispatcher.app.limits import LimitsFile
 from dispatcher.app.operating import Desk
+from dispatcher.core.explain import State
 from dispatcher.core.limits import EVERYTHING
 from dispatcher.core.matchers import Matchers, parse_matchers
 from dispatcher.core.units import CATEGORY, US, length_us, normal_channel
@@ -78,7 +80,9 @@ class Operating:
             def act(page: Sequence[DeadLetter]) -> int:
                 return self._desk.dead_letters.replay(page, to).count(Replayed.DONE)
 
-            return self._in_pages(request, "dead replay", "replayed", find(), None if dry_run else act, about=to or "")
+            pages, about = find()
+            about += "" if to is None else f" to {to}"
+            return self._in_pages(request, "dead replay", "replayed", pages, None if dry_run else act, about)
 
         return await self._work(work)
 
@@ -87,8 +91,9 @@ class Operating:
         find, dry_run = self._letters(asked)
 
         def work() -> dict[str, Any]:
+            pages, about = find()
             act = None if dry_run else self._desk.dead_letters.purge
-            return self._in_pages(request, "dead purge", "purged", find(), act)
+            return self._in_pages(request, "dead purge", "purged", pages, act, about)
 
         return await self._work(work)
 
@@ -110,8 +115,12 @@ class Operating:
                 self._log.settled(done)
                 return len(done)
 
-            pages = first(events.pages(wanted(events)), limit) if ids is None else _parked_of(events, ids)
-            return self._in_pages(request, "parked cancel", "cancelled", pages, None if dry_run else act)
+            if ids is None:
+                meant = wanted(events)
+                pages, about = first(events.pages(meant), limit), parked_in_words(meant, limit)
+            else:
+                pages, about = _parked_of(events, ids)
+            return self._in_pages(request, "parked cancel", "cancelled", pages, None if dry_run else act, about)
 
         return await self._do(work)
 
@@ -256,29 +265,30 @@ class Operating:
 
         return await self._do(work)
 
-    def _letters(self, asked: Asked) -> tuple[Callable[[], Iterable[Sequence[DeadLetter]]], bool]:
-        """What finds the dead letters that are meant, and whether they are only counted."""
+    def _letters(self, asked: Asked) -> tuple[Callable[[], tuple[Iterable[Sequence[DeadLetter]], str]], bool]:
+        """What finds the dead letters that are meant, and says them in words; whether they are only counted."""
         wanted = dead_filter(asked)
         ids, limit, dry_run = _selection(asked, ("category", "reason", "code", "since", "before", "text"))
         letters = self._desk.dead_letters
 
-        def find() -> Iterable[Sequence[DeadLetter]]:
+        def find() -> tuple[Iterable[Sequence[DeadLetter]], str]:
             if ids is None:
-                return first(letters.pages(wanted(letters)), limit)
-            found = {letter.entry: letter for id_ in ids if (letter := letter_of(letters, id_)) is not None}
-            return [sorted(found.values(), key=lambda letter: (letter.at_us, letter.entry))]
+                meant = wanted(letters)
+                return first(letters.pages(meant), limit), letters_in_words(meant, limit)
+            found = {id_: letter for id_ in ids if (letter := letter_of(letters, id_)) is not None}
+            distinct = {letter.entry: letter for letter in found.values()}
+            return [sorted(distinct.values(), key=lambda letter: (letter.at_us, letter.entry))], ids_in_words([*found])
 
         return find, dry_run
 
-    def _in_pages(  # noqa: PLR0913 - what is done, and how it is told
+    def _in_pages(  # noqa: PLR0913, PLR0917 - what is done, and how it is told
         self,
         request: Request,
         what: str,
         done_word: str,
         pages: Iterable[Sequence[T]],
         act: Callable[[Sequence[T]], int] | None,
-        *,
-        about: str = "",
+        about: str,
     ) -> dict[str, Any]:
         """Act on page after page, as long as there is time; without ``act`` they are only counted."""
         ends_s = time.monotonic() + WORK_S
@@ -335,10 +345,11 @@ def wanted_of(asked: Asked, who: str, start_us: int | None) -> Wanted:
     )
 
 
-def _parked_of(events: ParkedEvents, ids: Sequence[str]) -> Iterator[Sequence[ParkedEvent]]:
-    """Those of the ids that are parked, read a page at a time."""
-    for begin in range(0, len(ids), PAGE):
-        yield events.by_ids([events.explain(id_).job_id for id_ in ids[begin : begin + PAGE]])
+def _parked_of(events: ParkedEvents, ids: Sequence[str]) -> tuple[Iterator[Sequence[ParkedEvent]], str]:
+    """Those of the ids that are parked, read a page at a time, and in words which they are."""
+    told = [each for each in map(events.explain, dict.fromkeys(ids)) if each.state is State.PARKED]
+    pages = (told[begin : begin + PAGE] for begin in range(0, len(told), PAGE))
+    return (events.by_ids([each.job_id for each in page]) for page in pages), ids_in_words([each.id for each in told])
 
 
 def _stored(begin: Callable[[], T]) -> T:

@@ -238,16 +238,20 @@ def _filter(letters: DeadLetters, options: Mapping[str, Any]) -> Filter:
 
 
 def _choose(letters: DeadLetters, selection: Selection) -> Chosen:
+    from dispatcher.app.documents.acted import ids_in_words, letters_in_words
     from dispatcher.cli.dead.replaying import Chosen
 
     if not selection.ids:
         wanted = _filter(letters, selection.filters)
         total = letters.count() if selection.everything and selection.limit is None else None
-        return Chosen(islice(letters.find(wanted), selection.limit), [], total)
-    found = {id_: _find(letters, id_) for id_ in selection.ids}
-    distinct = {letter.entry: letter for letter in found.values() if letter is not None}
+        about = letters_in_words(wanted, selection.limit)
+        return Chosen(islice(letters.find(wanted), selection.limit), [], total, about)
+    asked = {id_: _find(letters, id_) for id_ in selection.ids}
+    found = {id_: letter for id_, letter in asked.items() if letter is not None}
+    distinct = {letter.entry: letter for letter in found.values()}
     in_order = sorted(distinct.values(), key=lambda letter: (letter.at_us, letter.entry))
-    return Chosen(iter(in_order), [id_ for id_, letter in found.items() if letter is None], len(in_order))
+    unknown = [id_ for id_ in asked if id_ not in found]
+    return Chosen(iter(in_order), unknown, len(in_order), ids_in_words([*found]))
 
 
 def _find(letters: DeadLetters, id_: str) -> DeadLetter | None:
@@ -288,7 +292,7 @@ def _replay(  # noqa: PLR0913 - what a command has found, and how it was asked
     from dispatcher.core.units import normal_channel
 
     speaking = None if as_json else terminal
-    about = "" if to is None else normal_channel(to)
+    about = chosen.about if to is None else f"{chosen.about} to {normal_channel(to)}"
     with Interruption() as interruption:
         tally = Tally()
         try:
@@ -372,7 +376,7 @@ def _purge_all(terminal: Terminal, opened: Opened, chosen: Chosen, *, yes: bool,
             raise Ended(UNREACHABLE, f"{error}: {removed} removed; run it again for the rest") from error
         finally:
             if removed:
-                audited(opened.settings, opened.server, "dead purge", count=removed)
+                audited(opened.settings, opened.server, "dead purge", about=chosen.about, count=removed)
     if as_json:
         terminal.print_json({"removed": removed, "unknown": chosen.unknown})
     else:

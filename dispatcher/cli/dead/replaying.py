@@ -23,11 +23,15 @@ CHUNK: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The letters that are meant, the oldest first, ids without a letter, and how many letters where that is known."""
+    """The letters that are meant, the oldest first, ids without a letter, and how many letters where that is known.
+
+    ``about`` says in words which they are.
+    """
 
     letters: Iterator[DeadLetter]
     unknown: list[str]
     total: int | None
+    about: str
 
 
 @dataclass(slots=True)

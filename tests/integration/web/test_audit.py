@@ -42,9 +42,9 @@ COMMANDS: Final[Mapping[str, tuple[str, Entry]]] = {
     "resume": ("chatter", Entry("resume", "chatter")),
     "mute": ("chatter --for 2h --why move", Entry("mute", "chatter", "move")),
     "unmute": ("chatter", Entry("unmute", "chatter")),
-    "dead replay": ("e0 --to ops", Entry("dead replay", "#ops", count=1)),
-    "dead purge": ("e1 e2 --yes", Entry("dead purge", count=2)),
-    "parked cancel": ("--all --yes", Entry("parked cancel", count=2)),
+    "dead replay": ("e0 --to ops", Entry("dead replay", "e0 to #ops", count=1)),
+    "dead purge": ("e1 e2 --yes", Entry("dead purge", "e1, e2", count=2)),
+    "parked cancel": ("--all --yes", Entry("parked cancel", "all", count=2)),
     "limits apply": ("other.yaml", Entry("limits apply", "version 2", "from other.yaml")),
     "limits rollback": ("1", Entry("limits rollback", "version 3", "from version 1")),
 }
@@ -80,11 +80,11 @@ ROUTES: Final[Mapping[tuple[str, str], tuple[dict[str, Any], Entry | None]]] = {
     ("DELETE", "/v1/pause/{category}"): ({}, Entry("resume", "chatter")),
     ("PUT", "/v1/mutes/{category}"): ({"json": {"for": "2h", **MOVE}}, Entry("mute", "chatter", "move")),
     ("DELETE", "/v1/mutes/{category}"): ({}, Entry("unmute", "chatter")),
-    ("POST", "/v1/dead/replay"): ({"json": {"ids": ["e0"], "to": "ops"}}, Entry("dead replay", "#ops", count=1)),
-    ("POST", "/v1/dead/purge"): ({"json": {"ids": ["e1"]}}, Entry("dead purge", count=1)),
-    ("POST", "/dead/replay"): ({"data": {"ids": "e2", "confirmed": "true"}}, Entry("dead replay", count=1)),
-    ("POST", "/dead/purge"): ({"data": {"ids": "e3", "confirmed": "true"}}, Entry("dead purge", count=1)),
-    ("POST", "/v1/parked/cancel"): ({"json": {"all": True}}, Entry("parked cancel", count=2)),
+    ("POST", "/v1/dead/replay"): ({"json": {"ids": ["e0"], "to": "ops"}}, Entry("dead replay", "e0 to #ops", count=1)),
+    ("POST", "/v1/dead/purge"): ({"json": {"ids": ["e1"]}}, Entry("dead purge", "e1", count=1)),
+    ("POST", "/dead/replay"): ({"data": {"ids": "e2", "confirmed": "true"}}, Entry("dead replay", "e2", count=1)),
+    ("POST", "/dead/purge"): ({"data": {"ids": "e3", "confirmed": "true"}}, Entry("dead purge", "e3", count=1)),
+    ("POST", "/v1/parked/cancel"): ({"json": {"all": True}}, Entry("parked cancel", "all", count=2)),
     ("POST", "/v1/limits/apply"): ({"content": "defaults: {limits: [5/1h]}\n"}, Entry("limits apply", "version 2")),
 }
 """Routes that need the scope `operate`, in such an order: a request, and the entry, if it changes something."""
@@ -170,6 +170,58 @@ def test_what_only_counts_or_fails_leaves_no_entry(olga: httpx.Client) -> None:
     assert olga.delete("/v1/pause").status_code == 404
     assert olga.post("/v1/limits/apply", content="limits: [").status_code == 422
     assert olga.get("/v1/audit").json() == {"audit": []}
+
+
+LETTERS: Final[tuple[tuple[str, dict[str, Any], str], ...]] = (
+    ("d0", {"ids": ["d0"]}, "d0"),
+    (
+        "d7 no d6 d5 d4 d3 d2 d1",
+        {"ids": ["d7", "no", "d6", "d5", "d4", "d3", "d2", "d1"]},
+        "d7, d6, d5, d4, d3 and 2 more",
+    ),
+    (
+        "--category deploys --reason rejected --code channel_not_found --before 2099-01-01T00:00+00:00 --text disk",
+        {
+            "category": "deploys",
+            "reason": "rejected",
+            "code": "channel_not_found",
+            "before": "2099-01-01T00:00+00:00",
+            "text": "disk",
+        },
+        "category deploys, reason rejected, code channel_not_found, died before 2099-01-01 00:00:00 UTC, text disk",
+    ),
+    ("--all --limit 2", {"all": True, "limit": 2}, "all, at most 2"),
+)
+"""Which dead letters are meant: to a command, to a request, and in the words of the trail."""
+
+PARKED: Final[tuple[tuple[str, dict[str, Any], str], ...]] = (
+    ("w0 no", {"ids": ["w0", "no"]}, "w0"),
+    ("--category reports --limit 1", {"category": "reports", "limit": 1}, "category reports, at most 1"),
+    (
+        "--reason limit:category --channel #notifications --text disk",
+        {"reason": "limit:category", "channel": "#notifications", "text": "disk"},
+        "reason limit:category, channel #notifications, text disk",
+    ),
+)
+"""The same of parked events."""
+
+
+@pytest.mark.parametrize("door", ["cli", "http"])
+def test_an_entry_says_which_events_were_meant_in_the_same_words_from_each_door(
+    olga: httpx.Client, redis: Database, redis_url: str, door: str
+) -> None:
+    bury(redis, [{"category": "deploys", "text": "disk full", "id": f"d{n}"} for n in range(10)])
+    Producer(redis).send_many([{"category": "reports", "text": "disk full", "id": f"w{n}"} for n in range(3)])
+    env = {"DISPATCHER_REDIS_URL": redis_url, "DISPATCHER_LIMITS_FILE": "limits.yaml"}
+    assert run("worker", "--burst", **env, DISPATCHER_SINK="console").code == 0
+    for name, cases in (("dead purge", LETTERS), ("parked cancel", PARKED)):
+        for words, request, about in cases:
+            if door == "cli":
+                run(*name.split(), *words.split(), "--yes", **env)
+            else:
+                olga.post(f"/v1/{name.replace(' ', '/')}", json=request)
+            newest = olga.get("/v1/audit?limit=1").json()["audit"][0]
+            assert (newest["whence"], newest["what"], newest["about"]) == (door, name, about)
 
 
 def test_what_is_paused_already_stays_as_it_is_and_leaves_no_further_entry(olga: httpx.Client, redis_url: str) -> None:

@@ -252,7 +252,7 @@ def test_a_group_of_dead_letters_is_counted_before_it_is_replayed(browser: httpx
     assert "5 replayed." in seen(browser, "/dead?replayed=5").text
     assert (len(on_lanes(redis)), buried(redis)) == (5, ["d"])
     (entry,) = seen(browser, "/audit").rows()
-    assert entry[1:] == ["olga", "dead replay", "", "5", "", "page"]
+    assert entry[1:] == ["olga", "dead replay", "reason rejected, code channel_not_found", "5", "", "page"]
 
 
 def test_one_dead_letter_or_those_of_a_filter_are_removed(browser: httpx.Client, redis: Database) -> None:

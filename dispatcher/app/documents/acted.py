@@ -1,0 +1,63 @@
+"""Which events an action of an operator was about, in the words of the trail: the same from each door."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from dispatcher.core.rendering import one_line
+from dispatcher.core.units import US
+from dispatcher.store.dead_letters import Filter
+from dispatcher.store.parked_events import ParkedFilter
+
+_IDS: Final = 5
+_LONGEST: Final = 200
+"""Characters of an id, or of a value of a filter."""
+
+_LAST_S: Final = 253_402_300_799
+"""The end of the year 9999: no date is later, and a filter may name an instant that is."""
+
+
+def ids_in_words(ids: Sequence[str]) -> str:
+    """``a, b, c, d, e and 7 more``."""
+    shown = ", ".join(one_line(id_, _LONGEST) for id_ in ids[:_IDS])
+    return f"{shown} and {len(ids) - _IDS} more" if len(ids) > _IDS else shown
+
+
+def letters_in_words(wanted: Filter, limit: int | None) -> str:
+    """The dead letters of a filter: ``category errors, died since 2026-11-27 14:00:00 UTC, at most 10``."""
+    fields = {
+        "category": wanted.category,
+        "reason": wanted.reason,
+        "code": wanted.code,
+        "died since": _instant(wanted.since_us),
+        "died before": _instant(wanted.before_us),
+        "text": " ".join(wanted.words) or None,
+    }
+    return _in_words(fields, limit)
+
+
+def parked_in_words(wanted: ParkedFilter, limit: int | None) -> str:
+    """The parked events of a filter: ``channel #ops, first seen before 2026-11-27 14:00:00 UTC``."""
+    fields = {
+        "category": wanted.category,
+        "reason": wanted.reason,
+        "channel": wanted.channel,
+        "first seen before": _instant(wanted.seen_before_us),
+        "text": " ".join(wanted.words) or None,
+    }
+    return _in_words(fields, limit)
+
+
+def _in_words(fields: dict[str, str | None], limit: int | None) -> str:
+    said = [f"{name} {one_line(value, _LONGEST)}" for name, value in fields.items() if value is not None]
+    return ", ".join((*(said or ["all"]), *([] if limit is None else [f"at most {limit}"])))
+
+
+def _instant(at_us: int | None) -> str | None:
+    """In UTC: who reads the trail may be in another zone than who acted."""
+    if at_us is None:
+        return None
+    at = datetime.fromtimestamp(min(max(0, at_us // US), _LAST_S), UTC)
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC"
