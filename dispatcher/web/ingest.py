@@ -179,10 +179,10 @@ def payloads_in(request: Request, body: bytes) -> Iterable[object]:
         return [_cloud_payload(_value(body))]
     if cloudevents.MARK in request.headers:
         return [_binary_payload(request, body)]
-    if kind in _LINES:
-        return _values(body.split(b"\n"))
-    if kind == _SEQUENCE:
-        return _values(body.split(_BEGIN if _BEGIN in body else b"\n"))
+    if kind == _SEQUENCE and _BEGIN in body:
+        return _values("value", enumerate(body.split(_BEGIN)))
+    if kind == _SEQUENCE or kind in _LINES:
+        return _values("line", enumerate(body.split(b"\n"), start=1))
     if kind not in _JSON and not kind.endswith("+json"):
         raise _unsupported(request, "application/json, application/x-ndjson or a CloudEvent")
     value = _value(body)
@@ -208,7 +208,7 @@ def _value(body: bytes) -> Any:  # noqa: ANN401 - JSON
     try:
         return read_json(body, "a JSON object or an array of them")
     except NotStrict as error:
-        raise _not_json(error) from error
+        raise _not_json(error, error.of_body) from error
 
 
 def _array(body: bytes) -> list[object]:
@@ -225,22 +225,25 @@ def _bounded(value: list[object]) -> list[object]:
     return value
 
 
-def _values(parts: Iterable[bytes]) -> Iterator[object]:
-    """The value of each part that is not blank; raises ``Problem`` for too many, and for the first that is not JSON."""
-    texts = [part for part in parts if part.strip()]
+def _values(kind: str, parts: Iterable[tuple[int, bytes]]) -> Iterator[object]:
+    """The value of each part that is not blank; raises ``Problem`` for too many, and for the first that is not JSON.
+
+    Parts are numbered, and named by their ``kind``.
+    """
+    texts = [(number, part) for number, part in parts if part.strip()]
     if len(texts) > MOST_LINES:
         detail = f"the body holds {len(texts)} events, expected at most {MOST_LINES}"
         raise Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
-    for index, text in enumerate(texts):
+    for index, (number, text) in enumerate(texts):
         try:
             yield read_json(text)
         except NotStrict as error:
-            raise _not_json(error, index) from error
+            raise _not_json(error, f"{kind} {number}: {error}", index) from error
 
 
-def _not_json(error: NotStrict, index: int = 0, pointer: str = "") -> Problem:
+def _not_json(error: NotStrict, detail: str, index: int = 0, pointer: str = "") -> Problem:
     errors = [{"index": index, "pointer": pointer, "detail": str(error)}]
-    return Problem(HTTPStatus.BAD_REQUEST, error.of_body, errors=errors)
+    return Problem(HTTPStatus.BAD_REQUEST, detail, errors=errors)
 
 
 def _cloud_payload(value: object) -> object:
@@ -273,7 +276,8 @@ def _text_payload(request: Request, body: bytes) -> object:
     try:
         text = body.decode()
     except UnicodeDecodeError as error:
-        raise _not_json(NotStrict(f"not UTF-8 at byte {error.start + 1}"), pointer="/text") from error
+        fault = NotStrict(f"not UTF-8 at byte {error.start + 1}")
+        raise _not_json(fault, fault.of_body, pointer="/text") from error
     payload: dict[str, object] = {"category": request.path_params["name"], "text": text}
     for header, name in _HEADERS.items():
         if header in request.headers:

@@ -13,6 +13,7 @@ from tests.support.serving import Serving
 
 LANE = QueueKeys("notifications").lanes[1]
 EVENT = {"category": "errors", "text": "disk full"}
+LINE = json.dumps(EVENT).encode()
 
 
 def queued(database: Database) -> list[str]:
@@ -147,7 +148,6 @@ def test_a_body_that_is_no_json_is_400_and_says_where(serving: Serving, body: by
     assert words in answer.json()["detail"]
 
 
-@pytest.mark.parametrize("kind", ["application/json", "application/x-ndjson"])
 @pytest.mark.parametrize(
     ("body", "said"),
     [
@@ -157,9 +157,37 @@ def test_a_body_that_is_no_json_is_400_and_says_where(serving: Serving, body: by
     ],
     ids=["a key twice", "a long number", "NaN"],
 )
-def test_a_fault_of_the_body_is_one_sentence(serving: Serving, kind: str, body: bytes, said: str) -> None:
-    answer = serving.post("/v1/events", body, Content_Type=kind)
+def test_a_fault_of_the_body_is_one_sentence(serving: Serving, body: bytes, said: str) -> None:
+    answer = serving.post("/v1/events", body)
     assert (answer.status_code, answer.json()["detail"]) == (400, said)
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "place"),
+    [
+        ("application/x-ndjson", LINE + b"\r\n\n" + LINE + b"\n", "line 4"),
+        ("application/json-seq", LINE + b"\n\n" + LINE + b"\n", "line 4"),
+        ("application/json-seq", b"\x1e" + LINE + b"\n\n\x1e" + LINE + b"\n\x1e", "value 3"),
+    ],
+    ids=["lines", "a sequence without marks", "a sequence"],
+)
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        (b'{"category":"nd","te', "not JSON at character 18 (Unterminated string starting at), expected a JSON object"),
+        (b"\xff", "not UTF-8 at byte 1, expected a JSON object"),
+        (b'{"a":1,"a":2}', "the key 'a' stands more than once in an object, expected it once"),
+        (b"1" * 5_000, "holds a number of more than 4300 digits"),
+        (b'{"a":NaN}', "not JSON (NaN is no number), expected a JSON object"),
+    ],
+    ids=["cut", "not UTF-8", "a key twice", "a long number", "NaN"],
+)
+def test_a_fault_of_a_line_is_told_with_its_place(  # noqa: PLR0913, PLR0917 - a fixture and a case
+    serving: Serving, kind: str, before: bytes, place: str, bad: bytes, said: str
+) -> None:
+    answer = serving.post("/v1/events", before + bad, Content_Type=kind)
+    assert (answer.status_code, answer.json()["detail"]) == (400, f"{place}: {said}")
+    assert answer.json()["errors"] == [{"index": 2, "pointer": "", "detail": said}]
 
 
 def test_a_bad_line_is_told_by_its_number_and_no_line_is_enqueued(serving: Serving, redis: Database) -> None:
