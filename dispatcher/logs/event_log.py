@@ -54,6 +54,7 @@ LAST_LINES_S: Final = 0.5
 _MOST_TOLD: Final = 1_000
 _WARNINGS: Final = {
     *(f"{telling}.failed" for telling in Telling),
+    "hook.refused",
     "jobs.removed",
     "redis.lost",
     "silence.failed",

@@ -27,7 +27,7 @@ from dispatcher.logs.event_log import EventLog
 from dispatcher.settings.templating import JinjaTemplate, PartMissing, compile_mapping
 from dispatcher.web.auth import Caller
 from dispatcher.web.ingest import Ingest
-from dispatcher.web.problems import Problem
+from dispatcher.web.problems import Problem, unavailable
 from dispatcher.web.threads import Threads
 
 FRESH_S: Final = 1.0
@@ -143,7 +143,7 @@ class Hooks:
             secrets, fault = [], f"cannot be read: {error.strerror}"
         if fault is not None:
             self._log.say("hook.refused", hook=name, detail=f"{hook.secret_file} {fault}")
-            raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, f"the secret of the hook {name!r} cannot be read")
+            raise unavailable(f"the secret of the hook {name!r} cannot be read")
         return secrets
 
 

@@ -369,6 +369,15 @@ def test_a_hook_that_finds_no_room_is_told_to_come_again(hooks: httpx.Client, re
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
 
 
+def test_a_hook_whose_secret_cannot_be_read_is_told_to_come_again_and_the_log_warns(
+    hooks: httpx.Client, process: Serving
+) -> None:
+    answer = hooks.post("lost", content=b'{"text": "x"}', headers={"Authorization": "Bearer the-secret"})
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
+    line = process.named("hook.refused")[-1]
+    assert (line["level"], line["detail"]) == ("warning", "nowhere cannot be read: No such file or directory")
+
+
 def test_a_body_that_is_no_json_is_refused(hooks: httpx.Client) -> None:
     headers = {"X-Gitlab-Token": "the-secret"}
     assert hooks.post("gitlab", content=b"{", headers=headers).status_code == 400
