@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from dispatcher.errors import ConfigError, GateUnavailable
 from dispatcher.web import alertmanager
-from dispatcher.web.auth import Guard, Scope
+from dispatcher.web.auth import Guard, Scope, WholeAddresses
 from dispatcher.web.bounds import MOST_BODY, Endpoint, Handler, bounded
 from dispatcher.web.hooks import Hooks
 from dispatcher.web.ingest import Ingest
@@ -102,7 +102,7 @@ class App:
         ]
         app = Starlette(
             routes=routes,
-            middleware=[Middleware(Counted, self.metrics.traffic)],
+            middleware=[Middleware(WholeAddresses), Middleware(Counted, self.metrics.traffic)],
             exception_handlers={
                 Problem: _told,
                 ConfigError: _told_by_redis,

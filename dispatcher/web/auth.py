@@ -15,10 +15,12 @@ from http import HTTPStatus
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Send
+from starlette.types import Scope as ASGIScope
 
 from dispatcher.errors import ConfigError
 from dispatcher.web.bounds import Endpoint
@@ -145,6 +147,26 @@ def is_loopback(host: str) -> bool:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host.lower().rstrip(".") == "localhost"
+
+
+class WholeAddresses:
+    """An application that is also asked for ``http://HOST/PATH``, as of a proxy: HOST then counts, and no header Host.
+
+    RFC 9112, 3.2.2.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        scheme, mark, rest = scope["raw_path"].partition(b"://")
+        if mark and scheme.lower() in {b"http", b"https"}:
+            host, slash, path = rest.partition(b"/")
+            scope["raw_path"] = (slash or b"/") + path
+            scope["path"] = unquote(scope["raw_path"].decode("ascii"))
+            scope["headers"] = [(b"host", host), *(each for each in scope["headers"] if each[0] != b"host")]
+        await self._app(scope, receive, send)
 
 
 class Guard:

@@ -132,6 +132,27 @@ def test_a_path_that_there_is_not_is_as_closed_as_others_to_a_foreign_host(servi
         assert client.get("/nowhere", headers={"Host": "evil.example"}).status_code == 403
 
 
+@pytest.mark.parametrize(
+    ("target", "headers", "expected"),
+    [
+        ("GET http://localhost/-/healthy", [], 200),
+        ("GET HTTP://127.0.0.1:8910/v1/events?limit=1", ["Host: evil.example"], 200),
+        ("GET http://localhost:8910", ["Host: localhost:8910"], 200),
+        ("GET http://localhost/v1/events/n%2Fo", ["Host: localhost"], 404),
+        ("GET http://evil.example/v1/events", ["Host: localhost"], 403),
+        ("GET http:///v1/events", ["Host: localhost"], 403),
+        ("POST http://localhost/v1/events/errors", ["Host: other", "Origin: http://localhost"], 202),
+        ("POST http://localhost/v1/events/errors", ["Host: other", "Origin: http://other"], 403),
+    ],
+)
+def test_of_a_target_that_is_a_whole_address_its_host_counts_and_not_the_header(
+    serving: Serving, target: str, headers: list[str], expected: int
+) -> None:
+    with serving.raw() as raw:
+        raw.send(f"{target} HTTP/1.1", *(headers or ["Host: x"]), "Content-Length: 1", "Connection: close", body=b"x")
+        assert raw.answer()[0] == expected
+
+
 def test_a_trusted_host_is_answered_without_tokens(redis_url: str, tmp_path: Path) -> None:
     with Serving(redis_url, tmp_path, DISPATCHER_SERVE_TRUSTED_HOSTS="Events.internal, other") as serving:
         assert status(serving, Host="events.internal:8910") == 202
