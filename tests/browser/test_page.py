@@ -16,7 +16,8 @@ from dispatcher.core.states import DeadLettered
 from dispatcher.producer.blocking import Producer
 from tests.browser.conftest import LIMITS, OLGA, Open
 from tests.browser.situation import situation
-from tests.support.dead_letters import DENIED, EXHAUSTED, buried, bury, numbered, on_lanes
+from tests.support.commands import run
+from tests.support.dead_letters import DENIED, EXHAUSTED, REJECTED, buried, bury, numbered, on_lanes
 from tests.support.processes import PATIENCE_S, Command, until
 from tests.support.servers import Database
 from tests.support.serving import Serving
@@ -36,6 +37,8 @@ MORE: Final = (
 NASTY: Final = """<script>alert(1)</script>"'><img src=x onerror=alert(1)><svg onload=alert(1)>${alert(1)}"""
 STORM: Final = 30_000
 LONG: Final = "a-word-that-has-no-end-" * 20
+WIDE: Final = "W" * 64
+"""The longest name of a category, without a place to be broken."""
 
 CONTRAST: Final = """() => {
   const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
@@ -67,11 +70,16 @@ CONTRAST: Final = """() => {
 
 
 @pytest.fixture
-def letters(redis: Database, desk: Serving) -> None:
+def letters(redis: Database, redis_url: str, desk: Serving, tmp_path: Path) -> None:
     """Something in the views, also what is long and has no place to be broken."""
     bury(redis, numbered(5))
     bury(redis, [{"category": "deploys", "text": LONG, "id": LONG[:128]}], EXHAUSTED)
     bury(redis, [{"category": "errors", "text": LONG, "id": "over"}], DENIED)
+    bury(redis, [{"category": WIDE, "text": LONG, "id": "wide"}], REJECTED)
+    Producer(redis).send_many([{"category": WIDE, "text": LONG}] * 3)
+    (tmp_path / "limits.yaml").write_text(LIMITS, encoding="utf-8")
+    env = {"DISPATCHER_REDIS_URL": redis_url, "DISPATCHER_LIMITS_FILE": str(tmp_path / "limits.yaml")}
+    assert run("worker", "--burst", **env, DISPATCHER_SINK="console").code == 0
     with desk.client("secret-of-olga") as olga:
         for matchers in ("host=db1", f"host={LONG[:200]}"):
             olga.post(
@@ -90,13 +98,17 @@ def test_every_text_stands_out_from_its_ground(open_page: Open, wrong: list[str]
     _forget_refusals(wrong)
 
 
-@pytest.mark.parametrize("width", [320, 1200])
+@pytest.mark.parametrize("width", [320, 600, 800, 1000, 1200])
 @pytest.mark.usefixtures("letters")
-def test_no_view_is_wider_than_its_window(open_page: Open, wrong: list[str], width: int) -> None:
+def test_no_view_is_wider_than_its_window_and_no_table_hides_a_column(
+    open_page: Open, wrong: list[str], width: int
+) -> None:
     page = open_page(viewport={"width": width, "height": 640})
     for path in (*VIEWS, *MORE):
         page.goto(path)
         assert page.evaluate("document.documentElement.scrollWidth") == width, path
+        cut = "[...document.querySelectorAll('.scroll')].filter(each => each.scrollWidth > each.clientWidth).length"
+        assert page.evaluate(cut) == 0, path
     _forget_refusals(wrong)
 
 
