@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dispatcher.app.documents.facts import COUNTS, Shadowed, Status
-from dispatcher.app.documents.instants import span
+from dispatcher.app.documents.instants import span, zone
 from dispatcher.app.documents.recent import Recent
 from dispatcher.app.documents.status import said_and_remedy
 from dispatcher.app.documents.wellness import wellness
@@ -85,7 +85,7 @@ class Bar:
 
 
 def books(snapshot: Snapshot) -> dict[str, Any]:
-    """The footer: what the books say."""
+    """The footer: what the books say, and the zone of all times."""
     totals = snapshot.overall()
     return {
         "counts": {
@@ -95,6 +95,7 @@ def books(snapshot: Snapshot) -> dict[str, Any]:
             "in flight": snapshot.in_flight,
         },
         "balanced": not snapshot.imbalances(),
+        "zone": zone(snapshot.now_us / US),
     }
 
 

@@ -46,7 +46,9 @@ def desk(shared_server: RedisServer, tmp_path_factory: pytest.TempPathFactory) -
     cwd: Path = tmp_path_factory.mktemp("page")
     (cwd / "tokens").write_text(TOKENS, encoding="utf-8")
     (cwd / "limits.yaml").write_text(LIMITS, encoding="utf-8")
-    with Serving(shared_server.url, cwd, "--tokens", "tokens", DISPATCHER_LIMITS_FILE="limits.yaml") as serving:
+    with Serving(
+        shared_server.url, cwd, "--tokens", "tokens", DISPATCHER_LIMITS_FILE="limits.yaml", TZ="Asia/Tokyo"
+    ) as serving:
         yield serving
 
 
@@ -101,7 +103,8 @@ def test_every_view_is_a_whole_page_with_the_books_and_its_own_name(browser: htt
         (current,) = [link for link in page.one("nav").all("a") if "aria-current" in link.attributes]
         assert (current.text, current.attributes["href"]) == (name, path)
         assert page.one("footer").text == (
-            "received 0 sent 0 dropped 0 digested 0 dead 0 duplicate 0 parked 0 in flight 0 the books balance"
+            "received 0 sent 0 dropped 0 digested 0 dead 0 duplicate 0 parked 0 in flight 0 "
+            "the books balance times are in JST"
         )
 
 
