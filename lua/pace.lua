@@ -149,6 +149,9 @@ local function start(event)
   if header.state == 'sending' and header.attempt == event.attempt then
     return go(header)
   end
+  if header.channel and header.channel ~= channel.name then -- it goes to another channel than the one it waited for
+    lines.free_all(at, event.id)
+  end
   header.category, header.channel, header.line, header.rank = event.category, channel.name, nil, nil
   accounting.give_name(at, header, event.category, event.configured)
   header.deadline, header.shadow = event.deadline, event.shadow

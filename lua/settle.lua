@@ -274,10 +274,11 @@ local function settle(event)
   else
     accounting.give_name(at, header, event.category, event.configured)
   end
+  if malformed or header.channel and header.channel ~= (channel and channel.name) then -- of whatever channel it has the turn
+    lines.free_all(at, event.id)
+  end
   if channel then
     header.channel, header.solo, header.pace = channel.name, channel.max ~= nil, channel.window_us
-  elseif malformed or header.channel then -- its header cannot be read, or names a channel that the call does not
-    lines.free_all(at, event.id)
   end
   note_reach(event, channel, number_of(header.sent) or 0)
   if onto and event.outcome == 'parked' then

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from dispatcher.app.building import build_backoff, fingerprint_of
+from dispatcher.app.building import build_backoff, fingerprint_of, is_webhook
 from dispatcher.app.limits import InForce, LimitsFile, in_force, publish
 from dispatcher.core.pipeline import POST_S, Dispatcher
 from dispatcher.core.ports import Sink
@@ -83,7 +83,7 @@ class Following:
             self._say("credential.refused", faults=list(error.problems))
             return
         if sink is not None:
-            self.dispatcher = replace(self.dispatcher, sink=sink)
+            self._post_with(sink)
             self._outbox.introduce(fingerprint_of(sink))
             self._say("credential.changed")
 
@@ -107,4 +107,8 @@ class Following:
         policy = found.policy
         self._gate.follow(name, policy)
         self._outbox.follow(name, policy.dead_letters)
-        self.dispatcher = replace(self.dispatcher, policy=policy)
+        self._post_with(self.dispatcher.sink)
+
+    def _post_with(self, sink: Sink) -> None:
+        policy = replace(self._followed.policy, by_webhook=is_webhook(sink))
+        self.dispatcher = replace(self.dispatcher, policy=policy, sink=sink)

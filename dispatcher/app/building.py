@@ -59,6 +59,11 @@ def fingerprint_of(sink: Sink) -> str:
     return sink.fingerprint if isinstance(sink, SlackSink) else ""
 
 
+def is_webhook(sink: Sink) -> bool:
+    """Whether the sink posts through an incoming webhook, so to one channel alone."""
+    return isinstance(sink, SlackSink) and sink.is_webhook
+
+
 def requests_of(sink: Sink) -> Requests | None:
     """What the sink has counted of its requests; None where it makes none."""
     return sink.requests if isinstance(sink, SlackSink) else None

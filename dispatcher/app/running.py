@@ -200,8 +200,11 @@ class _Run:
 
 
 def _tell_warnings(settings: Settings, events: EventLog) -> None:
-    if settings.sink == "slack" and settings.slack_webhook_url is not None:
-        detail = "a webhook posts to its own channel and names no message: channel and thread of events are ignored"
+    if settings.by_webhook:
+        detail = (
+            "a webhook posts to its own channel and names no message: channel, thread and fallback are ignored, and of "
+            "the paces in the limits file that of channels.default counts"
+        )
         events.say("setting.warning", detail=detail)
 
 

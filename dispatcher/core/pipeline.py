@@ -50,6 +50,10 @@ POST_S: Final = 10.0
 
 LATE: Final = Retryable("too_late", "its time had passed before it began", uses_attempt=False, reached=None)
 
+MEANT_FOR_ANOTHER: Final = Retryable(
+    "credential_changed", "it was to be posted with another credential", uses_attempt=False, reached=None
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -205,10 +209,13 @@ class Dispatcher:
     def deliver(self, started: Started) -> Settlement:
         """Post one message and return what follows. Any thread may call it, since it does not use the store.
 
-        A post that would leave too late is not made: another worker may have posted the event meanwhile.
+        A post that would leave too late is not made: another worker may have posted the event meanwhile. Nor is one to
+        the channel of a webhook when there is a token now, or the other way round.
         """
         if started.leaves_by_s is not None and self.clock() >= started.leaves_by_s:
             return self.not_made(started)
+        if not self.policy.can_post_to(started.candidate.terms.channel):
+            return self.conclude(started, MEANT_FOR_ANOTHER)
         return self._kind_of(started.candidate.leased).deliver(started)
 
     def not_made(self, started: Started) -> Settlement:

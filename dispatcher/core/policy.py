@@ -192,6 +192,9 @@ EDITS: Final = "edits"
 
 EDITS_PACE: Final = Limit(40, window_us=60 * US)
 
+WEBHOOK: Final = "(webhook)"
+"""In place of a channel: the one of an incoming webhook. No channel has such a name, and no event can name it."""
+
 SHADOW_PREFIX: Final = "shadow:"
 """What the scopes of shadow limits begin with."""
 
@@ -221,7 +224,8 @@ class Policy:
     """The whole limits file. ``categories`` holds the named ones; any other follows ``defaults``.
 
     ``channels`` maps a channel to its pace; ``None`` is no pace. The guarantees together are no more than the longest
-    global window holds; ``settings`` sees to it.
+    global window holds; ``settings`` sees to it. ``by_webhook``: all is posted to the one channel of a webhook. That
+    follows from the credential, not from the file.
     """
 
     global_limits: tuple[Limit, ...]
@@ -234,6 +238,7 @@ class Policy:
     global_shadows: tuple[Limit, ...] = ()
     quiet: tuple[Quiet, ...] = ()
     hooks: Mapping[str, Hook] = field(default_factory=dict)
+    by_webhook: bool = False
     _scopes: dict[tuple[str, bool], tuple[Demand, ...]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -370,11 +375,23 @@ class Policy:
 
     def channel(self, event: Event) -> str:
         """Where the event is posted: its own channel, else that of its category's first route that matches it."""
+        if self.by_webhook:
+            return WEBHOOK
         return event.channel or self.rule(event.category).channel_for(event)
+
+    def can_post_to(self, channel: str) -> bool:
+        """Whether this is a channel of what is posted with now: a webhook has its own alone, and a token all others."""
+        return (channel == WEBHOOK) == self.by_webhook
+
+    def _kept(self, channel: str | None) -> str | None:
+        """Where an event is posted that has waited for the channel, or has not yet; None: where it says itself."""
+        if self.by_webhook:
+            return WEBHOOK
+        return None if channel == WEBHOOK else channel
 
     def fallback(self, leased: Leased, channel: str) -> Fallback | None:
         """Where the event is posted if ``channel``, to which it was posted, is gone; None: it is a dead letter."""
-        name = self.rule(leased.event.category).fallback
+        name = None if self.by_webhook else self.rule(leased.event.category).fallback
         if name is None or name == channel or leased.gone is not None:
             return None
         from dispatcher.core.states import Fallback  # as in _terms_of
@@ -393,7 +410,7 @@ class Policy:
         return bound if event.max_age is None else min(bound, round(event.max_age * US))
 
     def terms(self, leased: Leased) -> Terms:
-        """Everything the policy says of one event. One that has waited keeps the channel it waited for.
+        """Everything the policy says of one event. One that has waited keeps the channel it waited for, if it can.
 
         Events of one batch that differ in nothing else share their terms.
         """
@@ -409,7 +426,7 @@ class Policy:
             return replace(others, scopes=(scope, *others.scopes))
         if event.labels and (rule.per_label or rule.label_shadows):
             return self._terms_of(leased)
-        channel = leased.channel or (self.channel(event) if rule.routes else event.channel)
+        channel = self._kept(leased.channel) or (self.channel(event) if rule.routes else event.channel)
         key = (event.category, channel, leased.begins_us, event.max_age, leased.buffered)
         terms = self._terms.get(key)
         if terms is None:
@@ -422,7 +439,7 @@ class Policy:
         from dispatcher.core.states import Terms  # who only looks at limits needs no events
 
         event = leased.event
-        channel = leased.channel or self.channel(event)
+        channel = self._kept(leased.channel) or self.channel(event)
         return Terms(
             channel=channel,
             pace=self.pace(channel),
@@ -438,7 +455,7 @@ class Policy:
         from dispatcher.core.tally import PATIENCE_US
 
         category = leased.event.category
-        channel = leased.channel or self.rule(category).channel
+        channel = self._kept(leased.channel) or self.rule(category).channel
         return Terms(channel, self.pace(channel), scopes, leased.seen_us + PATIENCE_US, configured=True)
 
     def report_terms(self, leased: Leased) -> Terms:
@@ -446,8 +463,8 @@ class Policy:
         from dispatcher.core.states import Terms
         from dispatcher.core.tally import PATIENCE_US
 
-        report = leased.report
-        channel = leased.channel or (report.channel if report is not None else None) or self.defaults.channel
+        named = None if leased.report is None else leased.report.channel
+        channel = self._kept(leased.channel) or self._kept(named) or self.defaults.channel
         scopes = tuple(self._global_demands(leased.event.category, tells=False))
         return Terms(channel, self.pace(channel), scopes, leased.seen_us + PATIENCE_US, configured=True)
 

@@ -44,7 +44,8 @@ def scans(unconfirmed: Sequence[Leased], policy: Policy, now_us: int) -> tuple[l
                 ended.append(settlement)
             case candidate:
                 post = _unconfirmed(candidate)
-                place = (post.channel or candidate.terms.channel, leased.thread_ts or post.root)
+                # Of its post: with another credential it goes elsewhere next.
+                place = (post.channel or leased.channel or candidate.terms.channel, leased.thread_ts or post.root)
                 places.setdefault(place, []).append(candidate)
     found = []
     for (channel, thread_ts), candidates in places.items():

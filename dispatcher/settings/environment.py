@@ -211,6 +211,11 @@ class Settings(BaseSettings):
         """
         return cls.checked(values, {})
 
+    @property
+    def by_webhook(self) -> bool:
+        """Whether all is posted to the one channel of an incoming webhook."""
+        return self.sink == "slack" and self.slack_webhook_url is not None
+
     def secrets(self) -> frozenset[str]:
         """Every text that must appear nowhere: token, webhook and its path, Redis password, as given and encoded.
 

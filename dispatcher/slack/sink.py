@@ -59,6 +59,7 @@ class SlackSink:
                 self._way = Hook(credential, self._transport, self.requests)
             case unreachable:
                 assert_never(unreachable)
+        self.is_webhook = isinstance(credential, Webhook)
         self._fallbacks = Fallbacks()
         self.fingerprint = fingerprint(credential, base_url or SLACK_API)
         """Tells the credential and the address from others; it stands in what a refusal of the credential comes to."""

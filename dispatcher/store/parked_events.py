@@ -183,7 +183,7 @@ class ParkedEvents:
         header = found.header or {}
         leased = read(found.id, found.facts["header"].encode() + b"\n" + found.payload)
         event = leased.event if isinstance(leased, Leased) else None
-        if explanation.channel is None and event is not None:
+        if not header.get("channel") and event is not None:
             explanation = replace(explanation, channel=self._policy.channel(event))
         return ParkedEvent(
             explanation,

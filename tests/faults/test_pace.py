@@ -63,18 +63,33 @@ def slack(answers: Answers) -> Iterator[StandIn]:
 
 
 def drain(  # noqa: PLR0913, PLR0917 - where, and figures
-    killable: KillableWorkers, redis_url: str, slack: StandIn, cwd: Path, pace: str, workers: int, each: int
+    killable: KillableWorkers,
+    redis_url: str,
+    slack: StandIn,
+    cwd: Path,
+    pace: str,
+    workers: int,
+    each: int,
+    *,
+    by_webhook: bool = False,
 ) -> dict[str, list[float]]:
-    """So many messages for each channel, by so many workers; the instants at which they arrived, in order."""
+    """So many messages for each channel, by so many workers; the instants at which they arrived, in order.
+
+    ``by_webhook``: all arrive in its one channel.
+    """
     path = cwd / "limits.yaml"
     path.write_text(LIMITS.format(pace=pace), encoding="utf-8")
     client = connect(redis_url)
     Producer(client).send_many(
         {"category": "news", "channel": channel, "text": str(n)} for n in range(each) for channel in CHANNELS
     )
+    env = environment(redis_url, slack.base_url, slack.token, path)
+    if by_webhook:
+        del env["DISPATCHER_SLACK_TOKEN"]
+        env["DISPATCHER_SLACK_WEBHOOK_URL"] = slack.webhook_url
     try:
         for _ in range(workers):
-            killable.start(environment(redis_url, slack.base_url, slack.token, path))
+            killable.start(env)
         end = watch(Books(client, KEYS, QUEUE), is_drained, 10 * each + 30)
         killable.stop()
         assert [process.code for process in killable.started] == [0] * workers
@@ -86,7 +101,10 @@ def drain(  # noqa: PLR0913, PLR0917 - where, and figures
     for posted in slack.ledger.posted():
         arrived[posted.channel].append(posted.arrived_at)
         texts[posted.channel].append(posted.text)
-    assert texts == {channel: [str(n) for n in range(each)] for channel in CHANNELS}, "in order, each once"
+    if by_webhook:
+        assert texts == {"#webhook": [str(n) for n in range(each) for _ in CHANNELS]}, "in order, each once"
+    else:
+        assert texts == {channel: [str(n) for n in range(each)] for channel in CHANNELS}, "in order, each once"
     return arrived
 
 
@@ -143,3 +161,15 @@ def test_with_a_pace_faster_than_slack_no_worker_posts_within_a_retry_after(  # 
     assert slack.workspace.rate_limited > 0
     assert slack.workspace.inside_retry_after == 0
     assert min(later - earlier for instants in arrived.values() for earlier, later in pairwise(instants)) >= 1
+
+
+@pytest.mark.parametrize(
+    ("pace", "is_faster"),
+    [pytest.param("1/1s", False, id="as fast as Slack"), pytest.param("10/10s", True, id="faster")],
+)
+def test_a_webhook_has_one_pace_whatever_channels_the_events_name(  # noqa: PLR0913 - fixtures and figures
+    redis_url: str, killable: KillableWorkers, slack: StandIn, tmp_path: Path, pace: str, *, is_faster: bool
+) -> None:
+    drain(killable, redis_url, slack, tmp_path, pace, 3, 2, by_webhook=True)
+    assert slack.workspace.inside_retry_after == 0
+    assert (slack.workspace.rate_limited > 0) is is_faster

@@ -107,5 +107,8 @@ def test_a_webhook_ignores_channel_and_thread_and_the_worker_says_so_once(redis_
     warnings = [
         line["detail"] for line in map(json.loads, worker.err.splitlines()) if line["event"] == "setting.warning"
     ]
-    said = "a webhook posts to its own channel and names no message: channel and thread of events are ignored"
+    said = (
+        "a webhook posts to its own channel and names no message: channel, thread and fallback are ignored, and of the "
+        "paces in the limits file that of channels.default counts"
+    )
     assert warnings == [said]

@@ -251,7 +251,7 @@ RULES: Final = (
     Rule(
         "delivery: the channel's id is not used",
         "dispatcher/core/reconciliation.py",
-        "(post.channel or candidate.terms.channel,",
+        "(post.channel or leased.channel or candidate.terms.channel,",
         "(candidate.terms.channel,",
         "tests/integration/store/test_reconcile.py",
     ),

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from dispatcher.core.limits import US
+from dispatcher.core.policy import WEBHOOK
 from dispatcher.producer.blocking import Producer
 from dispatcher.server.keys import Keys
 from dispatcher.stand_in import StandIn
@@ -76,6 +77,30 @@ def test_a_token_that_is_replaced_in_its_file_is_used_after_sighup(
             worker.signal(signal.SIGTERM)
             assert worker.wait() == 0
             assert slack.token not in worker.stderr()
+
+
+def test_after_sighup_with_a_webhook_in_place_of_the_token_all_goes_to_its_channel(
+    redis: Database, redis_url: str, tmp_path: Path
+) -> None:
+    limits, dotenv = tmp_path / "limits.yaml", tmp_path / ".env"
+    limits.write_text(LIMITS, encoding="utf-8")
+    producer = Producer(redis)
+    with StandIn() as slack:
+        env = environment(redis_url, slack.base_url, "", limits)
+        del env["DISPATCHER_SLACK_TOKEN"]
+        dotenv.write_text(f"DISPATCHER_SLACK_TOKEN={slack.token}\n", encoding="utf-8")
+        with Command("worker", env=env, cwd=tmp_path) as worker:
+            producer.send("errors", "first", channel="#a")
+            until(lambda: len(slack.ledger) == 1, "the first post")
+            dotenv.write_text(f"DISPATCHER_SLACK_WEBHOOK_URL={slack.webhook_url}\n", encoding="utf-8")
+            worker.signal(signal.SIGHUP)
+            worker.await_line("credential.changed")
+            producer.send("errors", "second", channel="#a")
+            until(lambda: len(worker.named("event.settled")) == 2, "both log lines")
+            assert [each["channel"] for each in worker.named("event.settled")] == ["#a", WEBHOOK]
+            assert [each.channel for each in slack.ledger.posted()] == ["#a", "#webhook"]
+            worker.signal(signal.SIGTERM)
+            assert worker.wait() == 0
 
 
 def test_a_worker_that_takes_the_place_of_a_crashed_one_reads_the_token_again(redis_url: str, tmp_path: Path) -> None:
