@@ -102,7 +102,7 @@ def simulate(  # noqa: PLR0913 - what may differ between runs, by name
     shift_us = _EPOCH_US if trace.first_us < _LEAST_US else 0
     first_us = trace.first_us + shift_us
     clock = Clock(first_us - first_us % instant_us)
-    slack = SimulatedSlack(clock)
+    slack = SimulatedSlack(clock, can_update=not policy.by_webhook)
     course = Course(policy, clock, Bars(first_us, trace.last_us + shift_us), ended)
     fleet = Fleet(client, policy, sink=slack, observer=course, clock=clock, batch=_BATCH, seed=seed)
     run = _Run(fleet, course, Refused(policy, fleet.workers[0].prefilter, clock, course.has_line), merges=merges)

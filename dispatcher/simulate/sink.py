@@ -20,9 +20,8 @@ class SimulatedSlack:
     ``refused`` counts the posts of each channel that were told to wait (429). Edits are never too fast.
     """
 
-    can_update = True
-
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, can_update: bool = True) -> None:
+        self.can_update = can_update
         self._clock = clock
         self._channels = Buckets(REALISTIC)
         self._workspace = Buckets(WORKSPACE)

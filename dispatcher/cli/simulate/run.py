@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
@@ -65,7 +65,7 @@ def run(terminal: Terminal, asked: Asked) -> int:
         except (TraceError, CasesError) as error:
             raise Ended(USAGE, str(error)) from None
         client = stack.enter_context(private_server())
-        return _Answer(terminal, asked, arrivals, client, proposed, before).give(cases)
+        return _Answer(terminal, asked, arrivals, client, proposed, before, by_webhook=settings.by_webhook).give(cases)
 
 
 def _text_of(path: Path) -> str:
@@ -134,7 +134,10 @@ class _Answer:
         client: Client,
         proposed: LimitsFile,
         other: LimitsFile | None,
+        *,
+        by_webhook: bool,
     ) -> None:
+        self._by_webhook = by_webhook
         self._terminal = terminal
         self._asked = asked
         self._arrivals = arrivals
@@ -181,7 +184,7 @@ class _Answer:
             return simulate(
                 self._client,
                 trace,
-                policy,
+                replace(policy, by_webhook=self._by_webhook),
                 ended=None if ends is None else ends.note,
                 advance=progress.advance,
                 seed=self._asked.seed,

@@ -184,3 +184,16 @@ def test_a_picture_is_drawn_of_both(inside: InProcess, tmp_path: Path) -> None:
     svg = (tmp_path / "out.svg").read_text(encoding="utf-8")
     assert "4 events by new.yaml, before by old.yaml" in svg
     assert "all events, before" in svg
+
+
+def test_with_a_webhook_all_is_posted_to_its_one_channel(inside: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("many.jsonl").write_text(
+        "".join(f'{{"time": {n % 2}, "category": "news", "channel": "#c{n}"}}\n' for n in range(30)), encoding="utf-8"
+    )
+    Path("free.yaml").write_text("global: {limits: []}\ndefaults: {limits: []}\n", encoding="utf-8")
+    asked = ("simulate", "many.jsonl", "--limits", "free.yaml")
+    assert "#c0" in inside(*asked).out
+    monkeypatch.setenv("DISPATCHER_SLACK_WEBHOOK_URL", "https://hooks.slack.com/services/T1/B1/x")
+    said = inside(*asked).out
+    assert "#c0" not in said
+    assert [line.split()[1] for line in said.splitlines() if line.strip().startswith("(webhook)")] == ["30"]
