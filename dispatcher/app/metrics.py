@@ -11,7 +11,7 @@ from typing import Final
 from dispatcher.app.fleet import WorkerEntry, fleet
 from dispatcher.app.operating import Desk
 from dispatcher.core.limits import US, Lane, Scope
-from dispatcher.core.policy import GLOBAL_SCOPE, Policy
+from dispatcher.core.policy import GLOBAL_SCOPE, WEBHOOK, Policy
 from dispatcher.limiter import Usage
 from dispatcher.store.snapshot import Measured
 from dispatcher.store.versions import Version
@@ -76,7 +76,7 @@ def read_facts(desk: Desk) -> Facts:
         measured=measured,
         policy=policy,
         categories=frozenset(shown),
-        channels=frozenset([*policy.channels, *(rule.channel for rule in rules)][:MOST_CATEGORIES]),
+        channels=frozenset([WEBHOOK, *policy.channels, *(rule.channel for rule in rules)][:MOST_CATEGORIES]),
         scopes=_use(desk, _scopes(policy)),
         workers=fleet(desk.readers.workers(), measured.snapshot),
         version=limits.version,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property, partial
 
 from dispatcher.app.limits import LimitsFile, limits_to_look_at
@@ -108,4 +109,5 @@ class Desk:
     def parked(self, policy: Policy) -> ParkedEvents:
         """The parked events, as these limits see them."""
         remember_us = round(self.settings.dedup_window.total_seconds() * US)
+        policy = replace(policy, by_webhook=self.settings.by_webhook)
         return ParkedEvents(self._client, self._keys, self._queue, policy, remember_us=remember_us)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from dispatcher.app.servers import Server, keys_of, reach
@@ -136,6 +137,7 @@ def open_parked_events(settings: Settings, server: Server, policy: Policy) -> Pa
     from dispatcher.store.parked_events import ParkedEvents
 
     client, remember_us = client_of_namespace(settings, server), round(settings.dedup_window.total_seconds() * US)
+    policy = replace(policy, by_webhook=settings.by_webhook)
     return ParkedEvents(client, *keys_of(settings), policy, remember_us=remember_us)
 
 
