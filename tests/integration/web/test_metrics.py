@@ -17,6 +17,7 @@ from starlette.responses import Response
 from dispatcher.app.operating import Desk
 from dispatcher.app.servers import Server
 from dispatcher.core.limits import Lane, Reason
+from dispatcher.core.policy import WEBHOOK
 from dispatcher.errors import GateUnavailable
 from dispatcher.producer.blocking import Producer
 from dispatcher.server.keys import Keys
@@ -247,6 +248,12 @@ def test_a_scrape_has_less_than_5000_series_where_everything_has_happened_in_eac
     scraped = Scrape.of(run("metrics", **env).out)
     assert 4_000 < scraped.series < 5_000
     assert len(scraped.by("parked", "category")) == 151
+
+
+def test_the_cool_down_of_a_webhook_has_a_label_of_its_own(redis: Database, env: dict[str, str]) -> None:
+    redis.zadd(KEYS.cooldowns, {WEBHOOK: 4e15, "#elsewhere": 4e15})
+    scraped = Scrape.of(run("metrics", **env).out)
+    assert scraped.by("cooldown_seconds", "channel").keys() == {WEBHOOK, "other"}
 
 
 def test_requests_to_slack_are_counted_with_what_is_settled(
