@@ -240,7 +240,7 @@ class Operating:
         asked.done()
         who, versions = caller_of(request).name, self._desk.versions
         try:
-            content = (await self._threads.read(lambda: _limits(body))).content
+            content = (await self._threads.read(lambda: _limits_to_apply(body))).content
         except Problem:
             await self._work(versions.note_refused)
             raise
@@ -450,7 +450,14 @@ def _limits(body: bytes) -> LimitsFile:
     except ConfigError as error:
         errors = [_fault(problem) for problem in error.problems]
         raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "the limits have faults", errors=errors) from error
-    return LimitsFile(limits.policy, Path("HTTP"), limits.warnings, limits.content)
+    return LimitsFile(limits.policy, Path("HTTP"), limits.warnings, limits.content, is_empty=limits.is_empty)
+
+
+def _limits_to_apply(body: bytes) -> LimitsFile:
+    limits = _limits(body)
+    if limits.is_empty:
+        raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "the body is empty, expected a limits file; {} has the defaults")
+    return limits
 
 
 def _fault(problem: str) -> dict[str, object]:

@@ -267,6 +267,7 @@ def test_limits_are_checked_and_put_in_force(olga: httpx.Client) -> None:
     assert olga.post("/v1/limits/apply", content=good).json() == {"version": 1, "was": None, "known": None}
     other = good.replace(b"100", b"50")
     assert olga.post("/v1/limits/apply?if_version=2", content=other).status_code == 412
+    assert olga.post("/v1/limits/apply", content=b"# not written yet\n").status_code == 422
     assert olga.post("/v1/limits/apply?if_version=1", content=other).json()["version"] == 2
     assert olga.get("/v1/limits").json()["by"] == "olga"
 
