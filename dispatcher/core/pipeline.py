@@ -131,9 +131,9 @@ class Dispatcher:
     grace_us: int = GRACE_US
     post_s: float = POST_S
     clock: Callable[[], float] = boottime_s
-    _events: Kind = field(init=False)
-    _digests: Kind = field(init=False)
-    _reports: Kind = field(init=False)
+    _events: Handler = field(init=False)
+    _digests: Handler = field(init=False)
+    _reports: Handler = field(init=False)
 
     def __post_init__(self) -> None:
         events = ProducerEvents(self.policy, self.sink, self.backoff, self.grace_us)
@@ -216,7 +216,7 @@ class Dispatcher:
             return self.not_made(started)
         if not self.policy.can_post_to(started.candidate.terms.channel):
             return self.conclude(started, MEANT_FOR_ANOTHER)
-        return self._kind_of(started.candidate.leased).deliver(started)
+        return self._handler_of(started.candidate.leased).deliver(started)
 
     def not_made(self, started: Started) -> Settlement:
         """What follows from a post that was never begun; nothing is learnt about Slack."""
@@ -224,7 +224,7 @@ class Dispatcher:
 
     def conclude(self, started: Started, result: PostResult) -> Settlement:
         """What follows from a post that came to ``result``."""
-        return self._kind_of(started.candidate.leased).after_post(started, result)
+        return self._handler_of(started.candidate.leased).after_post(started, result)
 
     def scans(self, batch: Sequence[Leased | Undecodable], now_us: int) -> list[HistoryScan]:
         """The history scans for the events of a batch whose delivery status is unknown: these are reconciled first.
@@ -244,7 +244,7 @@ class Dispatcher:
         """What follows from a scan's result."""
         found = reconciliation.after_scan(scan, result, self.policy, self.backoff, self.grace_us)
         pairs = zip(scan.candidates, found, strict=True)
-        return [self._kind_of(candidate.leased).after_scan(settlement) for candidate, settlement in pairs]
+        return [self._handler_of(candidate.leased).after_scan(settlement) for candidate, settlement in pairs]
 
     def settle(self, settlements: Sequence[Settlement]) -> None:
         """Make outcomes durable, then tell the observer."""
@@ -258,7 +258,7 @@ class Dispatcher:
         if done.trimmed:
             self.observer.trimmed(done.trimmed)
 
-    def _kind_of(self, leased: Leased) -> Kind:
+    def _handler_of(self, leased: Leased) -> Handler:
         if leased.report is not None:
             return self._reports
         return self._digests if leased.is_digest_message else self._events
@@ -273,7 +273,7 @@ class Dispatcher:
                 continue
             if item.unconfirmed is not None:
                 continue
-            match self._kind_of(item).on_arrival(item, now_us):
+            match self._handler_of(item).on_arrival(item, now_us):
                 case Candidate() as candidate:
                     candidates.append(candidate)
                 case Settlement() as settlement:
@@ -337,7 +337,7 @@ class Dispatcher:
         ended: list[Settlement] = []
         waiting: list[Deferral] = []
         for candidate in batch.candidates:
-            match self._kind_of(candidate.leased).silenced(candidate, silences, now_us):
+            match self._handler_of(candidate.leased).silenced(candidate, silences, now_us):
                 case Settlement() as settlement:
                     ended.append(settlement)
                 case Deferral() as deferral:
@@ -354,7 +354,7 @@ class Dispatcher:
         ended: list[Settlement] = []
         waiting: list[Deferral] = []
         for candidate in batch.candidates:
-            match self._kind_of(candidate.leased).quiet(candidate, now_us):
+            match self._handler_of(candidate.leased).quiet(candidate, now_us):
                 case Settlement() as settlement:
                     ended.append(settlement)
                 case Deferral() as deferral:
@@ -370,7 +370,7 @@ class Dispatcher:
         newcomers = {
             each.leased.id: deferral
             for each in batch.candidates
-            if (deferral := self._kind_of(each.leased).newcomer(each)) is not None
+            if (deferral := self._handler_of(each.leased).newcomer(each)) is not None
         }
         if not newcomers:
             return batch
@@ -380,7 +380,7 @@ class Dispatcher:
 
     def _ask_gate(self, batch: Batch) -> Batch:
         """Ask the budget: events are admitted, or refused and wait, or refused and end (in ``ended``)."""
-        asking = [self._kind_of(each.leased).asking(each) for each in batch.candidates]
+        asking = [self._handler_of(each.leased).asking(each) for each in batch.candidates]
         answer = self.gate.admit(asking, ahead=self._ahead(asking))
         self.outbox.expect(answer.openings)
         for place, shadowed in answer.shadowed.items():
@@ -403,7 +403,7 @@ class Dispatcher:
                 case Denied() if each.ends_with(verdict):
                     suppressed[place] = (each, verdict)
                 case Denied():
-                    match self._kind_of(each.candidate.leased).denied(each.candidate, verdict):
+                    match self._handler_of(each.candidate.leased).denied(each.candidate, verdict):
                         case Deferral() as deferral:
                             refused.append(deferral)
                         case Settlement() as settlement:
@@ -530,10 +530,10 @@ def _opening(silence: Silence | None, silence_id: str, now_us: int) -> Opening:
     return Opening(SILENCE_PREFIX + silence_id, now_us, ROOM)
 
 
-class Kind(Protocol):
+class Handler(Protocol):
     """The seam between events of producers and the dispatcher's own messages: what happens to one at each step.
 
-    The steps ask the event's kind wherever the two differ. Only ``deliver`` does I/O.
+    The steps ask the event's handler wherever the two differ. Only ``deliver`` does I/O.
     """
 
     def on_arrival(self, leased: Leased, now_us: int) -> Candidate | Settlement:
@@ -569,7 +569,7 @@ class Kind(Protocol):
         ...
 
     def after_scan(self, settlement: Settlement) -> Settlement:
-        """What a history scan means for this kind; ``settlement`` is what it means for any event."""
+        """What a history scan means for an event of this handler; ``settlement`` is what it means for any event."""
         ...
 
 

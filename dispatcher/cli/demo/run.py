@@ -19,7 +19,7 @@ from dispatcher.app.readers import build_producer, build_readers
 from dispatcher.app.running import run_worker
 from dispatcher.app.servers import Server, open_server
 from dispatcher.cli.demo.crew import Crew
-from dispatcher.cli.demo.story import EACH, KINDS, OWN, TOGETHER, Scene, limits_yaml, scenes
+from dispatcher.cli.demo.story import EACH, OWN, SOURCES, TOGETHER, Scene, limits_yaml, scenes
 from dispatcher.cli.demo.view import Moment, View, live_view, no_view, plain_view, summary
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, INTERRUPTED, Ended
 from dispatcher.cli.interruption import Interruption
@@ -135,7 +135,7 @@ def _play(stage: _Stage, view: View, interruption: Interruption, *, seconds: flo
 
 
 def _send(producer: Producer, happened: list[Scene]) -> None:
-    events = ({"category": scene.kind.category, "text": scene.text} for scene in happened)
+    events = ({"category": scene.source.category, "text": scene.text} for scene in happened)
     for _ in producer.enqueue_chunks(events):
         pass
 
@@ -167,21 +167,23 @@ def _document(moment: Moment) -> dict[str, Any]:
         "sent": totals["sent"],
         "dropped": totals["dropped"],
         "slack_received": moment.slack_received,
-        "categories": {kind.category: {"sent": moment.sent(kind), "dropped": moment.dropped(kind)} for kind in KINDS},
+        "categories": {
+            source.category: {"sent": moment.sent(source), "dropped": moment.dropped(source)} for source in SOURCES
+        },
     }
 
 
 def _faults(moment: Moment) -> list[str]:
     """A sentence for each figure that is not as promised."""
     totals = moment.snapshot.overall()
-    events = EACH * len(KINDS)
+    events = EACH * len(SOURCES)
     expected = {"enqueued": events, "sent": TOGETHER.max, "dropped": events - TOGETHER.max}
     faults = [f"{totals[name]} {name}, expected {count}" for name, count in expected.items() if totals[name] != count]
     if moment.slack_received != TOGETHER.max:
         faults.append(f"Slack received {moment.slack_received}, expected {TOGETHER.max}")
     faults += [
-        f"{moment.sent(kind)} of {kind.category} sent, expected at most {OWN.max}"
-        for kind in KINDS
-        if moment.sent(kind) > OWN.max
+        f"{moment.sent(source)} of {source.category} sent, expected at most {OWN.max}"
+        for source in SOURCES
+        if moment.sent(source) > OWN.max
     ]
     return faults + moment.snapshot.imbalances()

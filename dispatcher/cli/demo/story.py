@@ -19,7 +19,7 @@ _STORM_PASSES: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class Source:
     """One category: where it is posted, and what an event of it says; ``{n}`` is a number up to ``most``."""
 
     category: str
@@ -33,31 +33,31 @@ class Scene:
     """One event to send; ``at`` is its moment, from 0 (beginning) to 1."""
 
     at: float
-    kind: Kind
+    source: Source
     text: str
 
 
-KINDS: Final = (
-    Kind("checkout.errors", "#checkout", "order {n} failed: HTTP 502 from the basket service", 99_999),
-    Kind("payments.failed", "#payments", "card declined for order {n}: issuer not available", 99_999),
-    Kind("refunds.stuck", "#refunds", "refund {n} has been pending for 3 days", 9_999),
-    Kind("orders.late", "#logistics", "parcel {n} missed its carrier", 9_999),
-    Kind("stock.low", "#warehouse", "article {n}: fewer than 5 left", 4_000),
-    Kind("prices.changed", "#pricing", "{n} prices differ by more than 20 % from yesterday's", 900),
-    Kind("db.slow-queries", "#databases", "query on orders took {n} ms on db1", 9_000),
-    Kind("db.replica-lag", "#replication", "replica db2 is {n} s behind", 300),
-    Kind("disk.space", "#storage", "/var on web{n} is 91 % full", 12),
-    Kind("cache.evictions", "#caching", "{n} keys evicted in the last minute", 50_000),
-    Kind("queue.backlog", "#queues", "{n} jobs are waiting for more than 5 minutes", 2_000),
-    Kind("search.latency", "#search", "95th percentile at {n} ms", 4_000),
-    Kind("pods.restarted", "#kubernetes", "pod api-{n} restarted: out of memory", 40),
-    Kind("certs.expiring", "#certificates", "certificate of shop-{n}.example ends in 6 days", 30),
-    Kind("logins.odd", "#security", "{n} failed logins from one address", 400),
-    Kind("builds.broken", "#ci", "build {n} of main failed: 3 tests", 9_000),
-    Kind("deploys.done", "#deploys", "release {n} is live", 900),
-    Kind("mails.bounced", "#mail", "{n} newsletters bounced", 700),
-    Kind("backups.missed", "#backups", "backup of shard {n} did not run", 16),
-    Kind("signups.odd", "#growth", "{n} sign-ups from one network", 300),
+SOURCES: Final = (
+    Source("checkout.errors", "#checkout", "order {n} failed: HTTP 502 from the basket service", 99_999),
+    Source("payments.failed", "#payments", "card declined for order {n}: issuer not available", 99_999),
+    Source("refunds.stuck", "#refunds", "refund {n} has been pending for 3 days", 9_999),
+    Source("orders.late", "#logistics", "parcel {n} missed its carrier", 9_999),
+    Source("stock.low", "#warehouse", "article {n}: fewer than 5 left", 4_000),
+    Source("prices.changed", "#pricing", "{n} prices differ by more than 20 % from yesterday's", 900),
+    Source("db.slow-queries", "#databases", "query on orders took {n} ms on db1", 9_000),
+    Source("db.replica-lag", "#replication", "replica db2 is {n} s behind", 300),
+    Source("disk.space", "#storage", "/var on web{n} is 91 % full", 12),
+    Source("cache.evictions", "#caching", "{n} keys evicted in the last minute", 50_000),
+    Source("queue.backlog", "#queues", "{n} jobs are waiting for more than 5 minutes", 2_000),
+    Source("search.latency", "#search", "95th percentile at {n} ms", 4_000),
+    Source("pods.restarted", "#kubernetes", "pod api-{n} restarted: out of memory", 40),
+    Source("certs.expiring", "#certificates", "certificate of shop-{n}.example ends in 6 days", 30),
+    Source("logins.odd", "#security", "{n} failed logins from one address", 400),
+    Source("builds.broken", "#ci", "build {n} of main failed: 3 tests", 9_000),
+    Source("deploys.done", "#deploys", "release {n} is live", 900),
+    Source("mails.bounced", "#mail", "{n} newsletters bounced", 700),
+    Source("backups.missed", "#backups", "backup of shard {n} did not run", 16),
+    Source("signups.odd", "#growth", "{n} sign-ups from one network", 300),
 )
 
 
@@ -66,11 +66,11 @@ def scenes() -> list[Scene]:
     chance = random.Random(_SEED)  # noqa: S311 - a story, no cryptography
     told = [
         Scene(
-            chance.random() * (_STORM_PASSES if kind.category in _STORMS else 1.0),
-            kind,
-            kind.text.format(n=chance.randint(2, kind.most)),
+            chance.random() * (_STORM_PASSES if source.category in _STORMS else 1.0),
+            source,
+            source.text.format(n=chance.randint(2, source.most)),
         )
-        for kind in KINDS
+        for source in SOURCES
         for _ in range(EACH)
     ]
     return sorted(told, key=lambda scene: scene.at)
@@ -78,5 +78,5 @@ def scenes() -> list[Scene]:
 
 def limits_yaml() -> str:
     """The limits file of the demo."""
-    categories = "".join(f'  {kind.category}: {{channel: "{kind.channel}"}}\n' for kind in KINDS)
+    categories = "".join(f'  {source.category}: {{channel: "{source.channel}"}}\n' for source in SOURCES)
     return f"global: {{limits: [{TOGETHER}]}}\ndefaults: {{limits: [{OWN}]}}\ncategories:\n{categories}"

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from rich.live import Live
 
-from dispatcher.cli.demo.story import EACH, KINDS, OWN, TOGETHER, Kind
+from dispatcher.cli.demo.story import EACH, OWN, SOURCES, TOGETHER, Source
 from dispatcher.cli.drawing import DOT, FULL, LIGHT, Bar, Filling, Fitting, Group, Part, Table, Text, cut
 from dispatcher.cli.live import OnRich
 from dispatcher.cli.status import balance
@@ -44,17 +44,17 @@ class Moment:
         """What Slack counted."""
         return sum(self.received_by_channel.values())
 
-    def sent(self, kind: Kind) -> int:
+    def sent(self, source: Source) -> int:
         """Posted of one category."""
-        return self._sent.get(kind.category, 0)
+        return self._sent.get(source.category, 0)
 
-    def dropped(self, kind: Kind) -> int:
+    def dropped(self, source: Source) -> int:
         """Dropped of one category."""
-        return self._dropped.get(kind.category, 0)
+        return self._dropped.get(source.category, 0)
 
-    def received(self, kind: Kind) -> int:
+    def received(self, source: Source) -> int:
         """Arrived at Slack of one category."""
-        return self.received_by_channel.get(kind.channel, 0)
+        return self.received_by_channel.get(source.channel, 0)
 
     @cached_property
     def _sent(self) -> dict[str, int]:
@@ -141,7 +141,7 @@ class _Nothing:
 
 
 _HEADLINE: Final = (
-    f"{EACH * len(KINDS)} events of {len(KINDS)} categories go through a queue and two workers to a local Slack.\n"
+    f"{EACH * len(SOURCES)} events of {len(SOURCES)} categories go through a queue and two workers to a local Slack.\n"
     f"In 30 minutes {TOGETHER.max} may be posted, and {OWN.max} of each category."
 )
 
@@ -174,7 +174,7 @@ def _page(moment: Moment, rows: int) -> Group:
     return Group("", _table(moment, rows), "", cut(_figures(moment)))
 
 
-def _table(moment: Moment, rows: int = len(KINDS)) -> Fitting:
+def _table(moment: Moment, rows: int = len(SOURCES)) -> Fitting:
     """Where there is little room the bars go."""
     return Fitting(lambda: _drawn(moment, rows), lambda: _drawn(moment, rows, has_bars=False))
 
@@ -189,11 +189,11 @@ def _drawn(moment: Moment, rows: int, *, has_bars: bool = True) -> Table:
     for heading, count in (("Sent", totals["sent"]), ("Dropped", totals["dropped"])):
         table.add_column(heading, str(count), is_right=True)
     table.add_column("At Slack", str(moment.slack_received), is_right=True)
-    chosen = most(list(KINDS), rows, lambda kind: moment.sent(kind) + moment.dropped(kind))
-    for kind in chosen:
-        sent, dropped, received = moment.sent(kind), moment.dropped(kind), moment.received(kind)
+    chosen = most(list(SOURCES), rows, lambda source: moment.sent(source) + moment.dropped(source))
+    for source in chosen:
+        sent, dropped, received = moment.sent(source), moment.dropped(source), moment.received(source)
         bar = Bar(((sent, FULL, "green"), (dropped, LIGHT, "yellow"), (EACH - sent - dropped, DOT, "dim")))
         bars = (bar,) if has_bars else ()
-        table.add_row(kind.category, kind.channel, *bars, str(sent), str(dropped), str(received))
-    say_how_many_more(table, len(KINDS) - len(chosen))
+        table.add_row(source.category, source.channel, *bars, str(sent), str(dropped), str(received))
+    say_how_many_more(table, len(SOURCES) - len(chosen))
     return table

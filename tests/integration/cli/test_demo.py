@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.cli.demo.story import EACH, KINDS, scenes
+from dispatcher.cli.demo.story import EACH, SOURCES, scenes
 from dispatcher.cli.demo.view import Moment, live_view, summary
 from dispatcher.store.snapshot import Snapshot
 from tests.support.commands import Streams, ended, run, run_on, started, terminal
@@ -57,9 +57,9 @@ def processes_of(session: int, temporary: Path) -> list[str]:
 
 
 def test_the_story_is_20_categories_with_a_channel_each_and_15_events() -> None:
-    assert len({kind.category for kind in KINDS}) == len({kind.channel for kind in KINDS}) == 20
-    told = [scene.kind.category for scene in scenes()]
-    assert {told.count(kind.category) for kind in KINDS} == {EACH} == {15}
+    assert len({source.category for source in SOURCES}) == len({source.channel for source in SOURCES}) == 20
+    told = [scene.source.category for scene in scenes()]
+    assert {told.count(source.category) for source in SOURCES} == {EACH} == {15}
     assert len({*told[:50]}) > 10, "events of the categories come mixed"
 
 
@@ -85,7 +85,7 @@ def test_the_demo_prints_its_progress_and_its_totals() -> None:
     shown = result.out.splitlines()
     assert shown[0].startswith("300 events of 20 categories")
     assert any("on the way" in line for line in shown)
-    assert all(sum(kind.category in line and kind.channel in line for line in shown) == 1 for kind in KINDS)
+    assert all(sum(source.category in line and source.channel in line for line in shown) == 1 for source in SOURCES)
     assert "300 enqueued = 100 sent + 200 dropped; Slack received 100." in shown
     assert shown[-1] == "The books balance: 300 received = 100 sent + 200 dropped."
     reasons = next(line for line in shown if line.startswith("Dropped by the limit of their category"))
@@ -101,7 +101,7 @@ def test_on_a_terminal_a_table_fills_and_stays() -> None:
     assert drawn.count("checkout.errors") > 3, "drawn again and again, how often depends on the machine"
     assert "\x1b[32m" in drawn
     end = drawn[drawn.rindex("Category") :]
-    assert all(kind.category in end for kind in KINDS)
+    assert all(source.category in end for source in SOURCES)
     assert "The books balance: 300 received = 100 sent + 200 dropped." in end
     seen = Emulator(80, 24)
     seen.feed(drawn)
@@ -133,7 +133,7 @@ _CODE_OF_DRAWING = "\x1b[2K"
 
 def moment(each: int) -> Moment:
     """So many of each category are dropped; of signups.odd all."""
-    counts = {kind.category: each for kind in KINDS} | {"signups.odd": EACH}
+    counts = {source.category: each for source in SOURCES} | {"signups.odd": EACH}
     totals = {"dropped": sum(counts.values()), "received": sum(counts.values())}
     totals |= {f"dropped {category}": count for category, count in counts.items()}
     return Moment(Snapshot(0, 1, 0, 0, 0, 0, 0, {}, {}, 0, totals, {}, {}, None), {})
@@ -164,7 +164,7 @@ def test_the_table_fits_any_screen_and_only_the_last_one_stays(
     assert any(line.startswith("Total") for line in writes.frames[-1]), "there was no moment without a table"
     left = "\n".join(writes.seen.everything)
     assert [left.count(word) for word in ("Category", "on the way", " more\n")] == [1, 0, 0]
-    assert all(left.count(kind.category) == 1 for kind in KINDS)
+    assert all(left.count(source.category) == 1 for source in SOURCES)
 
 
 def test_an_interrupted_demo_leaves_nothing_behind(temporary: Path) -> None:

@@ -13,6 +13,6 @@ def test_it_tells_the_story_of_the_demo() -> None:
         read_trace(file, "demo-trace.jsonl", arrivals)
         came = [(each.at_us - arrivals.first_us, each.category) for each in arrivals]
     story = scenes()
-    assert [category for _, category in came] == [scene.kind.category for scene in story]
+    assert [category for _, category in came] == [scene.source.category for scene in story]
     first = story[0].at
     assert all(abs(at_us / 30e6 - (scene.at - first)) < 1e-4 for (at_us, _), scene in zip(came, story, strict=True))
