@@ -32,7 +32,7 @@ from dispatcher.core.states import (
     Step,
     Told,
 )
-from dispatcher.core.tally import PATIENCE_US, Counting, Tally, Telling, repeats_of
+from dispatcher.core.tally import ASK_ANEW_US, Counting, Tally, Telling, repeats_of
 
 _BEING: Final = {
     "dropped": "are being dropped",
@@ -97,7 +97,7 @@ def _digest(tally: Tally, counting: Counting, *, can_edit: bool) -> Plan:
 def _repeats(tally: Tally, *, can_edit: bool) -> Plan:
     """The message is edited when there are more, and a last time when its window has passed."""
     if tally.ts is None:  # it is not posted yet; if it is, its tally is told at once
-        return Plan(Act.WAIT, PATIENCE_US)
+        return Plan(Act.WAIT, ASK_ANEW_US)
     left_us = tally.next_us - tally.now_us
     if can_edit and tally.count > (tally.shown or 0):
         return Plan(Act.EDIT, ends=left_us <= 0)

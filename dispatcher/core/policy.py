@@ -452,21 +452,21 @@ class Policy:
     def digest_terms(self, leased: Leased, scopes: tuple[Demand, ...]) -> Terms:
         """The terms of a digest message of the category, which asks for ``scopes``. It has no age: nothing ends it."""
         from dispatcher.core.states import Terms
-        from dispatcher.core.tally import PATIENCE_US
+        from dispatcher.core.tally import ASK_ANEW_US
 
         category = leased.event.category
         channel = self._kept(leased.channel) or self.rule(category).channel
-        return Terms(channel, self.pace(channel), scopes, leased.seen_us + PATIENCE_US, configured=True)
+        return Terms(channel, self.pace(channel), scopes, leased.seen_us + ASK_ANEW_US, configured=True)
 
     def report_terms(self, leased: Leased) -> Terms:
         """The terms of the report of a silence: it goes where most of what it tells of would have gone."""
         from dispatcher.core.states import Terms
-        from dispatcher.core.tally import PATIENCE_US
+        from dispatcher.core.tally import ASK_ANEW_US
 
         named = None if leased.report is None else leased.report.channel
         channel = self._kept(leased.channel) or self._kept(named) or self.defaults.channel
         scopes = tuple(self._global_demands(leased.event.category, tells=False))
-        return Terms(channel, self.pace(channel), scopes, leased.seen_us + PATIENCE_US, configured=True)
+        return Terms(channel, self.pace(channel), scopes, leased.seen_us + ASK_ANEW_US, configured=True)
 
     def line(self, event: Event) -> str:
         """The line in which the event waits for room: its category's, or one for the values of its limited labels."""

@@ -15,7 +15,7 @@ from dispatcher.core.policy import Backoff, Policy
 from dispatcher.core.ports import Asking, Sink
 from dispatcher.core.posts import Message, PostResult, Receipt, Rejected, Retryable
 from dispatcher.core.rendering import cut, escape, gone_line, without_controls
-from dispatcher.core.silences import PATIENCE_US, Ended, Silences
+from dispatcher.core.silences import GIVE_UP_US, Ended, Silences
 from dispatcher.core.states import Candidate, DeadLettered, Leased, Reported, Sent, Settlement, Slots, Started
 
 AGAIN_US: Final = 3_600 * US
@@ -116,4 +116,4 @@ def _of(leased: Leased) -> Ended:
 
 
 def _failed(report: Ended, code: str, detail: str) -> Reported:
-    return Reported(wait_us=AGAIN_US if report.age_us < PATIENCE_US else None, code=code, detail=detail)
+    return Reported(wait_us=AGAIN_US if report.age_us < GIVE_UP_US else None, code=code, detail=detail)

@@ -236,5 +236,5 @@ class Ended:
         return max(0, self.now_us - self.ended_us)
 
 
-PATIENCE_US: Final = 86_400 * US
+GIVE_UP_US: Final = 86_400 * US
 """So long after a silence its report is tried again; then nobody is told."""

@@ -17,7 +17,7 @@ MOST_SAMPLES: Final = 5
 
 SAMPLE_CHARS: Final = 100
 
-PATIENCE_US: Final = 86_400 * US
+ASK_ANEW_US: Final = 86_400 * US
 """How long a digest message waits in one place before it asks anew. Nothing ends it."""
 
 
