@@ -27,6 +27,7 @@ from dispatcher.core.states import (
     HistoryScan,
     Leased,
     Lost,
+    NotParked,
     Over,
     Posted,
     Repeat,
@@ -35,7 +36,6 @@ from dispatcher.core.states import (
     Settlement,
     Started,
     Terms,
-    Turn,
     Undecodable,
     Uneditable,
     Unposted,
@@ -254,7 +254,7 @@ class Dispatcher:
         pairs = list(zip(settlements, done.applied, strict=True))
         self.observer.settled([each for each, is_applied in pairs if is_applied])
         self.observer.lost([each.subject for each, is_applied in pairs if not is_applied])
-        self.observer.turned(done.turned)
+        self.observer.pause_changed(done.pause_changes)
         if done.trimmed:
             self.observer.trimmed(done.trimmed)
 
@@ -470,15 +470,15 @@ class Dispatcher:
             match answer:
                 case Waiting():
                     waiting.append(answer)
-                case Turn.GO:
+                case NotParked.GO:
                     going.add(deferral.candidate.leased.id)
-                case Turn.FULL:
+                case NotParked.FULL:
                     ended.append(transitions.overflow(deferral))
                 case Repeat():
                     ended.append(transitions.repeated(deferral, answer))
                 case Over(since_us):
                     ended.append(transitions.over(deferral.candidate, since_us))
-                case Turn.LOST:
+                case NotParked.LOST:
                     lost.append(deferral.candidate.leased)
                 case _:
                     assert_never(answer)

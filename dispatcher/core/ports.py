@@ -13,7 +13,9 @@ from dispatcher.core.states import (
     Deferral,
     Finding,
     Leased,
+    NotParked,
     Over,
+    PauseChange,
     Recovered,
     Recovery,
     Repeat,
@@ -22,8 +24,6 @@ from dispatcher.core.states import (
     Settled,
     Settlement,
     Started,
-    Turn,
-    Turned,
     Undecodable,
     Waiting,
 )
@@ -98,7 +98,7 @@ class Outbox(Protocol):
     By other limits than those in force nothing is lined up or started: ``StaleLimits``.
     """
 
-    def line_up(self, deferrals: Sequence[Deferral]) -> list[Waiting | Turn | Repeat | Over]:
+    def line_up(self, deferrals: Sequence[Deferral]) -> list[Waiting | NotParked | Repeat | Over]:
         """Put events into the lines of their categories; one that was not denied may find that nobody waits: GO.
 
         A newcomer about the same thing as an event that was posted or stands in line is a repeat. The failure that one
@@ -209,7 +209,7 @@ class Observer(Protocol):
         """One line for each event that has ended since its failure was over before it was posted."""
         ...
 
-    def turned(self, pauses: Sequence[Turned]) -> None:
+    def pause_changed(self, changes: Sequence[PauseChange]) -> None:
         """Pauses of posting that began or ended."""
         ...
 

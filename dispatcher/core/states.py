@@ -396,8 +396,8 @@ class Over(NamedTuple):
     since_us: int
 
 
-class Turn(StrEnum):
-    """What became of a deferral that is not waiting."""
+class NotParked(StrEnum):
+    """What became of a deferral that does not wait."""
 
     GO = "go"
     FULL = "full"
@@ -613,7 +613,7 @@ class HistoryScan:
 
 
 @dataclass(frozen=True, slots=True)
-class Turned:
+class PauseChange:
     """Posting was paused for the whole fleet (``kind``: operator, outage or cooldown), or goes on again."""
 
     kind: str
@@ -626,12 +626,12 @@ class Turned:
 class Settled:
     """What became of settlements: whether each was ``applied``, or its lease was lost and nothing was changed.
 
-    ``trimmed`` dead letters were lost to their bounds; ``turned`` are the pauses that began or ended with it.
+    ``trimmed`` dead letters were lost to their bounds; ``pause_changes`` are the pauses that began or ended with it.
     """
 
     applied: list[bool]
     trimmed: int
-    turned: list[Turned]
+    pause_changes: list[PauseChange]
 
 
 @dataclass(frozen=True, slots=True)

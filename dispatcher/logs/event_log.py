@@ -30,6 +30,7 @@ from dispatcher.core.states import (
     Hushed,
     Leased,
     Parked,
+    PauseChange,
     Prefiltered,
     Recovered,
     Reported,
@@ -38,7 +39,6 @@ from dispatcher.core.states import (
     Step,
     Terms,
     Told,
-    Turned,
     Undecodable,
     Waiting,
 )
@@ -344,9 +344,9 @@ class EventLog:
         for each in events:
             self._write(self._log.warning, "lease.lost", subject_facts(each))
 
-    def turned(self, pauses: Sequence[Turned]) -> None:
+    def pause_changed(self, changes: Sequence[PauseChange]) -> None:
         """``slack.paused`` and ``slack.resumed``."""
-        for each in pauses:
+        for each in changes:
             if each.began:
                 self.say("slack.paused", kind=each.kind, code=each.code, detail=each.detail)
             else:

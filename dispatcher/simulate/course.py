@@ -17,6 +17,7 @@ from dispatcher.core.states import (
     Hushed,
     Leased,
     Parked,
+    PauseChange,
     Prefiltered,
     Recovered,
     Sent,
@@ -24,7 +25,6 @@ from dispatcher.core.states import (
     Slots,
     Step,
     Told,
-    Turned,
     Undecodable,
     Waiting,
 )
@@ -190,7 +190,7 @@ class Course:
         for each in events:
             self._let_go(each.name, "dropped", Reason.RESOLVED)
 
-    def turned(self, pauses: Sequence[Turned]) -> None:
+    def pause_changed(self, changes: Sequence[PauseChange]) -> None:
         """See ``ports.Observer``."""
 
     def trimmed(self, count: int) -> None:

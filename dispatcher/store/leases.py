@@ -21,7 +21,9 @@ from dispatcher.core.states import (
     Finding,
     Leased,
     Lost,
+    NotParked,
     Over,
+    PauseChange,
     Posted,
     Prefiltered,
     Recovered,
@@ -30,8 +32,6 @@ from dispatcher.core.states import (
     Settled,
     Settlement,
     Started,
-    Turn,
-    Turned,
     Undecodable,
     Uneditable,
     Unposted,
@@ -199,7 +199,7 @@ class Outbox:
         recovered = [Recovered(name, category, int(seen)) for name, category, seen in answer["cancelled"]]
         return [found(row) for row in answer["events"]], recovered
 
-    def line_up(self, deferrals: Sequence[Deferral]) -> list[Waiting | Turn | Repeat | Over]:
+    def line_up(self, deferrals: Sequence[Deferral]) -> list[Waiting | NotParked | Repeat | Over]:
         """See ``ports.Outbox.line_up``."""
         table = Table(self._keys, self._names_of("line_up"))
         call = {
@@ -247,7 +247,9 @@ class Outbox:
         }
         answer = decode_answer(self._settled(table.keys, call))
         return Settled(
-            [row == 1 for row in answer["settled"]], answer["trimmed"], [_turned(row) for row in answer["turned"]]
+            [row == 1 for row in answer["settled"]],
+            answer["trimmed"],
+            [_pause_change(row) for row in answer["pause_changes"]],
         )
 
     def _settled(self, names: Sequence[str], call: dict[str, Any]) -> bytes:
@@ -395,10 +397,10 @@ class Outbox:
                 return returned, int(take_in_us)
 
 
-def _turned(row: dict[str, str]) -> Turned:
+def _pause_change(row: dict[str, str]) -> PauseChange:
     if "began" in row:
-        return Turned(row["began"], began=True, code=row["code"], detail=row["detail"])
-    return Turned(row["ended"], began=False)
+        return PauseChange(row["began"], began=True, code=row["code"], detail=row["detail"])
+    return PauseChange(row["ended"], began=False)
 
 
 class Reader(Generic[T]):
@@ -568,10 +570,10 @@ def found(row: Any) -> Finding:  # noqa: ANN401 - a row of resolve.lua
             raise TypeError(f"{row!r}, expected an answer of resolve.lua")
 
 
-def lined_up(deferral: Deferral, row: Any) -> Waiting | Turn | Repeat | Over:  # noqa: ANN401 - a row of line_up.lua
+def lined_up(deferral: Deferral, row: Any) -> Waiting | NotParked | Repeat | Over:  # noqa: ANN401 - a row of line_up.lua
     """What happened to a deferral."""
     if isinstance(row, str):
-        return Turn(row)
+        return NotParked(row)
     if row[0] == "over":
         return Over(row[1])
     if row[0] == "repeat":

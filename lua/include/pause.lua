@@ -34,7 +34,7 @@ local pause = module(function(pause)
 
   local is_post_noted = false
 
-  pause.turned = {} -- [{"began": kind, "code", "detail"} | {"ended": kind}, ...] for the caller
+  pause.changes = {} -- [{"began": kind, "code", "detail"} | {"ended": kind}, ...] for the caller
 
   -- The kind of the pause, if there is one with a known kind.
   local function kind_of(at)
@@ -92,7 +92,7 @@ local pause = module(function(pause)
       plan.hset(at.pause, 'kind', kind)
     end
     if before ~= kind or plan.hget(at.pause, 'code') ~= code then
-      pause.turned[#pause.turned + 1] = { began = kind, code = code, detail = detail }
+      pause.changes[#pause.changes + 1] = { began = kind, code = code, detail = detail }
     end
     plan.hset(at.pause, 'code', code)
     plan.hset(at.pause, 'detail', detail)
@@ -104,7 +104,7 @@ local pause = module(function(pause)
 
   local function finish(at, kind)
     plan.del(at.pause)
-    pause.turned[#pause.turned + 1] = { ended = kind }
+    pause.changes[#pause.changes + 1] = { ended = kind }
     plan.ring(at.wake)
   end
 

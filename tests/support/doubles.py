@@ -13,11 +13,11 @@ from dispatcher.core.states import (
     Absent,
     Dropped,
     Leased,
+    PauseChange,
     Recovered,
     ScanResult,
     Search,
     Settlement,
-    Turned,
     Undecodable,
     Unreadable,
     Waiting,
@@ -50,7 +50,7 @@ class Told:
     digests: list[Suppressed] = field(default_factory=list)
     waits: list[Waiting] = field(default_factory=list)
     losses: list[Leased | Undecodable] = field(default_factory=list)
-    pauses: list[Turned] = field(default_factory=list)
+    pauses: list[PauseChange] = field(default_factory=list)
     trims: int = 0
     ends: list[Recovered] = field(default_factory=list)
 
@@ -74,8 +74,8 @@ class Told:
     def lost(self, events: Sequence[Leased | Undecodable]) -> None:
         self.losses += events
 
-    def turned(self, pauses: Sequence[Turned]) -> None:
-        self.pauses += pauses
+    def pause_changed(self, changes: Sequence[PauseChange]) -> None:
+        self.pauses += changes
 
     def trimmed(self, count: int) -> None:
         self.trims += count

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dispatcher.core.limits import Admitted
-from dispatcher.core.states import Leased, Parked, Started, Turn, Waiting
+from dispatcher.core.states import Leased, NotParked, Parked, Started, Waiting
 from dispatcher.errors import GateUnavailable
 from dispatcher.store.admission import Admission
 from dispatcher.store.leases import Outbox, Taken
@@ -209,7 +209,7 @@ def _lining_up(line_up: Method, note: Note) -> Method:
             "lined up",
             started=(),
             parked=(id_ for id_, answer in ids if isinstance(answer, Waiting)),
-            lost=(id_ for id_, answer in ids if answer is Turn.LOST),
+            lost=(id_ for id_, answer in ids if answer is NotParked.LOST),
         )
         return answers
 

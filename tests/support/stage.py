@@ -29,7 +29,9 @@ from dispatcher.core.states import (
     Deferral,
     Finding,
     Leased,
+    NotParked,
     Over,
+    PauseChange,
     Prefiltered,
     Recovered,
     Recovery,
@@ -37,8 +39,6 @@ from dispatcher.core.states import (
     Settled,
     Settlement,
     Started,
-    Turn,
-    Turned,
     Undecodable,
     Waiting,
 )
@@ -141,7 +141,7 @@ class WatchedOutbox:
         self._stage = stage
         self._outbox = outbox
 
-    def line_up(self, deferrals: Sequence[Deferral]) -> list[Waiting | Turn | Repeat | Over]:
+    def line_up(self, deferrals: Sequence[Deferral]) -> list[Waiting | NotParked | Repeat | Over]:
         with self._stage.watching_the_bell():
             return self._outbox.line_up(deferrals)
 
@@ -160,10 +160,10 @@ class WatchedOutbox:
             return self._outbox.start(candidates, free, is_last=is_last, stood_by=stood_by)
 
     def settle(self, settlements: Sequence[Settlement]) -> Settled:
-        turned: list[Turned] = []
-        with self._stage.watching_the_bell(also=lambda: any(not each.began for each in turned)):
+        pause_changes: list[PauseChange] = []
+        with self._stage.watching_the_bell(also=lambda: any(not each.began for each in pause_changes)):
             done = self._outbox.settle(settlements)
-            turned += done.turned
+            pause_changes += done.pause_changes
             return done
 
 

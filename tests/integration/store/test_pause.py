@@ -8,7 +8,7 @@ import pytest
 
 from dispatcher.core.limits import US, Reason
 from dispatcher.core.posts import Ambiguous, Paused, PostResult, RateLimitedBySlack, Receipt, Rejected, Retryable
-from dispatcher.core.states import GRACE_US, Absent, Parked, ScanLater, ScanResult, Started, Turned
+from dispatcher.core.states import GRACE_US, Absent, Parked, PauseChange, ScanLater, ScanResult, Started
 from dispatcher.core.transitions import MAX_ATTEMPTS
 from tests.support.doubles import NOTHING_TO_READ, START_US
 from tests.support.servers import Database
@@ -44,7 +44,7 @@ def fail(worker: Worker, count: int, result: PostResult = REFUSED) -> None:
         worker.answer(started, result)
 
 
-def turned(worker: Worker) -> list[Turned]:
+def pause_changes(worker: Worker) -> list[PauseChange]:
     pauses, worker.told.pauses = worker.told.pauses, []
     return pauses
 
@@ -261,11 +261,13 @@ def test_the_beginning_and_the_end_are_told_once(ann: Worker) -> None:
     for each in begin(ann, OUTAGE + 3):
         ann.answer(each, REFUSED)
     ann.answer(next_prober(ann), REFUSED)
-    assert turned(ann) == [Turned("outage", began=True, code="connection_refused", detail="nobody listens there")]
+    assert pause_changes(ann) == [
+        PauseChange("outage", began=True, code="connection_refused", detail="nobody listens there")
+    ]
     ann.answer(next_prober(ann), ARRIVED)
-    assert turned(ann) == [Turned("outage", began=False)]
+    assert pause_changes(ann) == [PauseChange("outage", began=False)]
     ann.deliver(ann.go())
-    assert turned(ann) == []
+    assert pause_changes(ann) == []
 
 
 def test_no_worker_is_woken_before_the_prober_may_try(stage: Stage, ann: Worker, bob: Worker) -> None:
@@ -306,7 +308,7 @@ def widen(worker: Worker, first_s: int = 30, second_s: int = 20) -> list[Started
 def test_a_single_channel_that_cools_down_does_not_pause_the_workspace(stage: Stage, ann: Worker) -> None:
     one, two, *_ = begin(ann, 5)
     ann.answer(one, COOL)
-    assert (kind(stage), turned(ann)) == (None, [])
+    assert (kind(stage), pause_changes(ann)) == (None, [])
     ann.answer(two, ARRIVED)
     stage.send("new", channel="#new")
     assert len(ann.go()) == 1
@@ -343,7 +345,7 @@ def test_a_second_channel_that_cools_down_stops_the_workspace_until_the_later_en
 ) -> None:
     widen(ann, first_s, second_s)
     assert (kind(stage), probe_in(stage)) == ("cooldown", 30)
-    assert turned(ann) == [Turned("cooldown", began=True, code="ratelimited", detail="slower")]
+    assert pause_changes(ann) == [PauseChange("cooldown", began=True, code="ratelimited", detail="slower")]
     stage.send("new", channel="#new")
     assert ann.go() == []
     assert ann.told.waits[-1].reason is Reason.COOLDOWN
@@ -358,7 +360,7 @@ def test_after_it_one_goes_first_and_its_success_lets_all_others_go(stage: Stage
         ann.answer(each, ARRIVED)
     assert kind(stage) == "cooldown", "an answer to what was under way says nothing of later"
     ann.answer(next_prober(ann), ARRIVED)
-    assert (kind(stage), turned(ann)[-1]) == (None, Turned("cooldown", began=False))
+    assert (kind(stage), pause_changes(ann)[-1]) == (None, PauseChange("cooldown", began=False))
     assert len(ann.go()) == 3
 
 
@@ -366,7 +368,7 @@ def test_another_429_for_the_prober_lengthens_the_cooldown(stage: Stage, ann: Wo
     widen(ann)
     ann.answer(next_prober(ann), RateLimitedBySlack(7 * US, "ratelimited"))
     assert (kind(stage), probe_in(stage)) == ("cooldown", 7)
-    assert len(turned(ann)) == 1
+    assert len(pause_changes(ann)) == 1
 
 
 def test_a_history_scan_does_not_end_it_and_costs_it_no_time(stage: Stage, ann: Worker) -> None:
@@ -414,7 +416,7 @@ def test_an_outage_that_two_channels_end_with_429_becomes_a_cool_down(stage: Sta
     ann.answer(one, COOL)
     ann.answer(two, COOL)
     assert kind(stage) == "cooldown"
-    assert [(each.kind, each.began) for each in turned(ann)] == [
+    assert [(each.kind, each.began) for each in pause_changes(ann)] == [
         ("outage", True),
         ("outage", False),
         ("cooldown", True),
@@ -560,7 +562,7 @@ def test_only_a_post_that_arrives_ends_an_operator_pause(stage: Stage, ann: Work
     ann.answer(second, answer)
     assert kind(stage) == "operator"
     ann.answer(third, ARRIVED)
-    assert (kind(stage), turned(ann)[-1]) == (None, Turned("operator", began=False))
+    assert (kind(stage), pause_changes(ann)[-1]) == (None, PauseChange("operator", began=False))
 
 
 def test_an_event_that_is_denied_alone_pauses_all_once_and_ends_as_rejected(stage: Stage, ann: Worker) -> None:
@@ -576,7 +578,7 @@ def test_an_event_that_is_denied_alone_pauses_all_once_and_ends_as_rejected(stag
         stage.clock.forward(15)
     assert [(letter["id"], letter["reason"]) for letter in stage.letters()] == [("poison", "rejected")]
     assert MAX_ATTEMPTS < tries <= MAX_ATTEMPTS + 2, "those that met the pause used up no attempt"
-    assert [turn.began for turn in turned(ann)] == [True, False]
+    assert [turn.began for turn in pause_changes(ann)] == [True, False]
 
 
 def deny_until_there_is_something_to_read(worker: Worker) -> None:
@@ -631,11 +633,11 @@ def test_the_same_cause_again_is_not_told_again(ann: Worker) -> None:
     one, two, three = begin(ann, 3)
     ann.answer(one, TOKEN)
     ann.answer(two, TOKEN)
-    assert turned(ann) == [Turned("operator", began=True, code=TOKEN.code, detail=TOKEN.detail)]
+    assert pause_changes(ann) == [PauseChange("operator", began=True, code=TOKEN.code, detail=TOKEN.detail)]
     ann.answer(three, Paused("account_inactive", "the app was removed"))
-    assert turned(ann) == [], "who is no prober was sent before"
+    assert pause_changes(ann) == [], "who is no prober was sent before"
     ann.answer(next_prober(ann), Paused("account_inactive", "the app was removed"))
-    assert [each.code for each in turned(ann)] == ["account_inactive"]
+    assert [each.code for each in pause_changes(ann)] == ["account_inactive"]
 
 
 def test_an_event_that_waits_for_an_operator_is_parked_with_that_reason(stage: Stage, ann: Worker) -> None:
