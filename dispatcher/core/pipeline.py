@@ -100,7 +100,7 @@ class Capacity:
         return going, staying
 
 
-class Begun(NamedTuple):
+class StartedPosts(NamedTuple):
     """The posts that may be made now. ``is_held_up``: of the others some wait for a pause or a cool-down to end."""
 
     posts: list[Started]
@@ -196,7 +196,7 @@ class Dispatcher:
             capacity.standby.put(staying)
         return started
 
-    def start(self, standing_by: Sequence[Candidate], capacity: Capacity) -> Begun:
+    def start(self, standing_by: Sequence[Candidate], capacity: Capacity) -> StartedPosts:
         """Mark events that stood by as posts that may be made now, and park the others.
 
         Everything that the worker took before must be decided. ``capacity`` gets the posts. Raises as ``dispatch``.
@@ -493,9 +493,9 @@ class Dispatcher:
 
     def _start(
         self, admitted: Sequence[Candidate], capacity: Capacity, *, is_last: bool = False, stood_by: bool = False
-    ) -> Begun:
+    ) -> StartedPosts:
         if not admitted:
-            return Begun([], is_held_up=False)
+            return StartedPosts([], is_held_up=False)
         by_s = self.clock() + self.post_s
         answers = self.outbox.start(admitted, capacity.free, is_last=is_last, stood_by=stood_by)
         started = [replace(answer, leaves_by_s=by_s) for answer in answers if isinstance(answer, Started)]
@@ -504,7 +504,7 @@ class Dispatcher:
         waiting = [answer for answer in answers if isinstance(answer, Waiting)]
         self.observer.waiting(waiting)
         self.observer.lost([each.leased for each, answer in zip(admitted, answers, strict=True) if answer is None])
-        return Begun(started, is_held_up=any(each.reason is not Reason.PACE for each in waiting))
+        return StartedPosts(started, is_held_up=any(each.reason is not Reason.PACE for each in waiting))
 
 
 def _parts_of(batch: Sequence[Leased | Undecodable]) -> list[Sequence[Leased | Undecodable]]:

@@ -15,14 +15,14 @@ from dispatcher.core.policy import Backoff, Policy
 from dispatcher.core.ports import Asking, Sink
 from dispatcher.core.posts import Message, PostResult, Receipt, Rejected, Retryable
 from dispatcher.core.rendering import cut, escape, gone_line, without_controls
-from dispatcher.core.silences import GIVE_UP_US, Ended, Silences
+from dispatcher.core.silences import GIVE_UP_US, EndedSilence, Silences
 from dispatcher.core.states import Candidate, DeadLettered, Leased, Reported, Sent, Settlement, Slots, Started
 
 AGAIN_US: Final = 3_600 * US
 """After so long a report is tried again that could not be posted."""
 
 
-def text_of(report: Ended) -> str:
+def text_of(report: EndedSilence) -> str:
     """``Silence by anna ended: 14 suppressed, 4 of them deferred, 2 still firing (host=db1)``, in Slack's markup."""
     least = "at least " if report.is_least else ""
     firing = "" if report.firing is None else f", {least}{report.firing} still firing"
@@ -109,11 +109,11 @@ class SilenceReports:
                 return settlement
 
 
-def _of(leased: Leased) -> Ended:
+def _of(leased: Leased) -> EndedSilence:
     if leased.report is None:
         raise TypeError(f"{leased.id} is no report of a silence")
     return leased.report
 
 
-def _failed(report: Ended, code: str, detail: str) -> Reported:
+def _failed(report: EndedSilence, code: str, detail: str) -> Reported:
     return Reported(wait_us=AGAIN_US if report.age_us < GIVE_UP_US else None, code=code, detail=detail)

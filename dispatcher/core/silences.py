@@ -205,7 +205,7 @@ def _texts(value: object) -> Sequence[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedSilence:
     """A silence that has ended at ``ended_us``, and what it has suppressed.
 
     ``deferred`` of the events were parked to wait for its end. ``firing`` is how many things were still firing of what

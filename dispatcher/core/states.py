@@ -16,7 +16,7 @@ from dispatcher.core.event import Event
 from dispatcher.core.limits import US, Demand, Denied, Limit, Reason, Scope, is_once
 from dispatcher.core.posts import Paused, Receipt
 from dispatcher.core.quiet import Hush
-from dispatcher.core.silences import SILENCE_PREFIX, Ended
+from dispatcher.core.silences import SILENCE_PREFIX, EndedSilence
 from dispatcher.core.tally import Counting, Tally, Telling
 
 MARGIN_US: Final = 60 * US
@@ -127,7 +127,7 @@ class Leased(NamedTuple):
     counted: str | None = None
     edits: Posted | None = None
     gone: Gone | None = None
-    report: Ended | None = None
+    report: EndedSilence | None = None
 
     @property
     def was_admitted(self) -> bool:

@@ -22,7 +22,7 @@ from dispatcher.core.limits import US, Denied, Reason
 from dispatcher.core.policy import EDITS, limit_reason
 from dispatcher.core.posts import LeftOut, Part
 from dispatcher.core.rendering import one_line, text_of
-from dispatcher.core.silences import Ended
+from dispatcher.core.silences import EndedSilence
 from dispatcher.core.states import (
     DeadLettered,
     Digested,
@@ -579,7 +579,7 @@ def own_line(leased: Leased, settlement: Settlement) -> tuple[str, dict[str, obj
     return None if leased.tally is None else digest_line(leased, leased.tally, settlement)
 
 
-def report_line(report: Ended, settlement: Settlement) -> tuple[str, dict[str, object]] | None:
+def report_line(report: EndedSilence, settlement: Settlement) -> tuple[str, dict[str, object]] | None:
     """The line about what the report of a silence has done, or None of one that had nothing to tell."""
     facts: dict[str, object] = {"silence": report.id, "matchers": report.matchers, "count": report.suppressed}
     if settlement.terms is not None:

@@ -41,7 +41,7 @@ OTHER: Final = "other"
 MOST_CHANNELS: Final = 1_000
 GLOBAL: Final = "global"
 
-Ended: TypeAlias = Callable[[int, str, str], None]
+OnEnd: TypeAlias = Callable[[int, str, str], None]
 """Told of each event: its line, its outcome, and the reason."""
 
 _TOLD_BY_OTHERS: Final = frozenset({Reason.REPEAT.value, Reason.RESOLVED.value, Reason.UNPOSTED.value})
@@ -66,7 +66,7 @@ class Course:
     Instants are those of ``clock``.
     """
 
-    def __init__(self, policy: Policy, clock: Clock, bars: Bars, ended: Ended | None = None) -> None:
+    def __init__(self, policy: Policy, clock: Clock, bars: Bars, ended: OnEnd | None = None) -> None:
         self.bars = bars
         self.categories: dict[str, Counts] = {}
         self.series: dict[str, Series] = {}
@@ -321,7 +321,7 @@ class Ends:
         self._by_line = bytearray()
 
     def note(self, line: int, outcome: str, reason: str) -> None:
-        """See ``Ended``."""
+        """See ``OnEnd``."""
         code = self._codes.get((outcome, reason))
         if code is None:
             self._ends.append((outcome, reason))

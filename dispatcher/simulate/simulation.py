@@ -15,7 +15,7 @@ from dispatcher.core.units import Lane
 from dispatcher.server.connection import Client, connect
 from dispatcher.server.embedded import EmbeddedServer
 from dispatcher.simulate.arrivals import Arrival, Details
-from dispatcher.simulate.course import Course, Ended
+from dispatcher.simulate.course import Course, OnEnd
 from dispatcher.simulate.figures import Bars
 from dispatcher.simulate.fleet import SEED, Clock, Fleet
 from dispatcher.simulate.refused import Refused
@@ -85,7 +85,7 @@ def simulate(  # noqa: PLR0913 - what may differ between runs, by name
     trace: Trace,
     policy: Policy,
     *,
-    ended: Ended | None = None,
+    ended: OnEnd | None = None,
     advance: Callable[[int], None] = lambda _: None,
     seed: int = SEED,
     instant_us: int = INSTANT_US,

@@ -52,7 +52,7 @@ class Wanted(NamedTuple):
     reports: bool = True
 
 
-class Begun(NamedTuple):
+class StoredSilence(NamedTuple):
     """A silence that was stored."""
 
     id: str
@@ -80,7 +80,7 @@ class Silencing:
         self._names = [keys.named(name) for name in script_keys("silence")]
         self._script = JsonScript(client, "silence", clock)
 
-    def begin(self, wanted: Wanted, *, replaces: str | None = None) -> Begun:
+    def begin(self, wanted: Wanted, *, replaces: str | None = None) -> StoredSilence:
         """Store a silence; in place of the mute of the category that it ``replaces``, if there is one.
 
         Raises ``TooManySilences``, and ``ValueError`` of one that would match everything, last too long or begin too
@@ -113,7 +113,7 @@ class Silencing:
         if not answer:
             raise TooManySilences
         id_, from_us, until_us = answer
-        return Begun(id_.decode(), int(from_us), int(until_us))
+        return StoredSilence(id_.decode(), int(from_us), int(until_us))
 
     def expire(self, silence_id: str) -> bool:
         """End a silence, and let what waits for that go; whether there was one."""

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from dispatcher.core.event import Event
 from dispatcher.core.rendering import one_line
-from dispatcher.core.silences import SILENCE_PREFIX, Ended
+from dispatcher.core.silences import SILENCE_PREFIX, EndedSilence
 from dispatcher.core.states import Gone, Leased, Trouble, Unconfirmed
 from dispatcher.core.tally import MOST_SAMPLES, SAMPLE_CHARS, Counting, Tally, Telling
 from dispatcher.jsonio import decode, decode_answer
@@ -105,13 +105,13 @@ def _own(id_: str, header: dict[str, Any], category: str) -> Leased:
     )
 
 
-def _read_report(silence_id: str, payload: bytes) -> Ended:
+def _read_report(silence_id: str, payload: bytes) -> EndedSilence:
     """What a report tells of; nothing where its tally is gone, which only a hand from outside can do."""
     try:
         row = decode_answer(payload)
         facts = dict(zip(row[::2], row[1::2], strict=True))
         said = decode(facts["row"])
-        return Ended(
+        return EndedSilence(
             id=silence_id,
             matchers=" ".join(map(str, said["matchers"])),
             who=str(said["who"]),
@@ -125,7 +125,7 @@ def _read_report(silence_id: str, payload: bytes) -> Ended:
             now_us=int(facts["now"]),
         )
     except (ValueError, TypeError, KeyError, OverflowError):
-        return Ended(silence_id, "", "", "", 0, 0)
+        return EndedSilence(silence_id, "", "", "", 0, 0)
 
 
 def _nothing(id_: str, telling: Telling, category: str) -> Tally:

@@ -33,7 +33,7 @@ from dispatcher.settings.limits_text import MAX_BYTES
 from dispatcher.store.audit import Action
 from dispatcher.store.dead_letters import DeadLetter, Replayed
 from dispatcher.store.parked_events import PAGE, Cancelled, ParkedEvent, ParkedEvents
-from dispatcher.store.silences import MATCHES_EVERYTHING, Begun, Preview, TooManySilences, Wanted, preview
+from dispatcher.store.silences import MATCHES_EVERYTHING, Preview, StoredSilence, TooManySilences, Wanted, preview
 from dispatcher.store.versions import Unless
 from dispatcher.web.asked import Asked
 from dispatcher.web.auth import caller_of
@@ -181,10 +181,10 @@ class Operating:
         wanted = wanted_of(asked, caller_of(request).name, start_us)
         return JSONResponse(begun_document(await self.begin_silence(request, wanted), wanted), HTTPStatus.CREATED)
 
-    async def begin_silence(self, request: Request, wanted: Wanted) -> Begun:
+    async def begin_silence(self, request: Request, wanted: Wanted) -> StoredSilence:
         """Store a silence."""
 
-        def work() -> Begun:
+        def work() -> StoredSilence:
             begun = _stored(lambda: self._desk.silencing.begin(wanted))
             self._note(request, "silence add", about=f"{begun.id}: {wanted.matchers}", why=wanted.why)
             return begun

@@ -6,7 +6,7 @@ from typing import Any
 
 from dispatcher.core.silences import Silence
 from dispatcher.core.units import US
-from dispatcher.store.silences import Begun, Kept, Preview, Wanted
+from dispatcher.store.silences import Kept, Preview, StoredSilence, Wanted
 
 
 def silence_document(silence: Silence, suppressed: int) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def whole_document(kept: Kept) -> dict[str, Any]:
     }
 
 
-def begun_document(begun: Begun, wanted: Wanted) -> dict[str, Any]:
+def begun_document(begun: StoredSilence, wanted: Wanted) -> dict[str, Any]:
     """A silence that was just stored."""
     idle_us = begun.until_us if wanted.idle_us is None else begun.from_us + wanted.idle_us
     return {
