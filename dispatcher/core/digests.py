@@ -174,7 +174,7 @@ def words_of(leased: Leased, channel: str, policy: Policy, *, can_edit: bool) ->
     tally, counting = _facts(leased, policy)
     plan = plan_of(tally, counting, can_edit=can_edit)
     identity = policy.rule(tally.category).style.identity
-    text = text_of(tally, ends=plan.ends)
+    text = tally_text(tally, ends=plan.ends)
     if leased.gone is not None:
         text = cut(f"{gone_line(leased.gone)}\n{text}")
     message = Message(leased.name, channel, text, identity=identity)
@@ -289,7 +289,7 @@ def _demands(tally: Tally, plan: Plan, policy: Policy) -> tuple[Demand, ...]:
     return policy.scopes(tally.category, tells=tally.shown is None and tally.telling is not Telling.QUIET)
 
 
-def text_of(tally: Tally, *, ends: bool) -> str:
+def tally_text(tally: Tally, *, ends: bool) -> str:
     """The message about a tally, in Slack's markup; it shows the tally's count."""
     match tally.telling:
         case Telling.DIGEST:
@@ -299,38 +299,38 @@ def text_of(tally: Tally, *, ends: bool) -> str:
         case Telling.QUIET:
             return cut(_quiet_text(tally))
         case Telling.REPEAT:
-            counted = f"\n_x{tally.count + 1}, last {clock_of(tally.last_us)}_"
+            counted = f"\n_x{tally.count + 1}, last {slack_time_of(tally.last_us)}_"
             return cut(tally.text, MAX_TEXT - len(counted)) + counted
         case _:
             assert_never(tally.telling)
 
 
 def _digest_text(tally: Tally, *, ends: bool) -> str:
-    name, first = f"*{escape(tally.category)}*", clock_of(tally.first_us)
+    name, first = f"*{escape(tally.category)}*", slack_time_of(tally.first_us)
     if ends:
-        span = f"from {first} to {clock_of(tally.last_us)}"
+        span = f"from {first} to {slack_time_of(tally.last_us)}"
         heading = f"{tally.count} more {name} suppressed {span} ({_limit(tally)}), closed"
     else:
-        last = clock_of(tally.last_us)
+        last = slack_time_of(tally.last_us)
         heading = f"{tally.count} more {name} suppressed since {first}, the last at {last} ({_limit(tally)})"
     return "\n".join([heading, *(f"• {escape(without_controls(sample))}" for sample in tally.samples)])
 
 
 def _quiet_text(tally: Tally) -> str:
     hours = f"in quiet hours ({escape(tally.scope.removeprefix(QUIET_PREFIX))})"
-    span = f"from {clock_of(tally.first_us)} to {clock_of(tally.last_us)}"
+    span = f"from {slack_time_of(tally.first_us)} to {slack_time_of(tally.last_us)}"
     over = f", {tally.resolved} resolved meanwhile" if tally.resolved else ""
     heading = f"{tally.count} *{escape(tally.category)}* {hours} {span}{over}"
     return "\n".join([heading, *(f"• {escape(without_controls(sample))}" for sample in tally.samples)])
 
 
 def _notice_text(tally: Tally, *, ends: bool) -> str:
-    name, first = f"*{escape(tally.category)}*", clock_of(tally.first_us)
+    name, first = f"*{escape(tally.category)}*", slack_time_of(tally.first_us)
     if not ends:
         being = _BEING.get(tally.outcome, "are being suppressed")
         return f"{name}: over {_amount(tally)}, events {being} from {first} on"
     done = _DONE.get(tally.outcome, "suppressed")
-    return f"{name}: over {_amount(tally)} from {first}, ended {clock_of(tally.last_us)}: {tally.count} {done}"
+    return f"{name}: over {_amount(tally)} from {first}, ended {slack_time_of(tally.last_us)}: {tally.count} {done}"
 
 
 def _limit(tally: Tally) -> str:
@@ -345,7 +345,7 @@ def _amount(tally: Tally) -> str:
     return f"{escape(tally.limit)} for {escape(without_controls(of))}"
 
 
-def clock_of(instant_us: int) -> str:
+def slack_time_of(instant_us: int) -> str:
     """A time of day that Slack shows in each reader's own zone; elsewhere it is UTC."""
     moment = datetime.fromtimestamp(instant_us // US, UTC)
     return f"<!date^{instant_us // US}^{{time}}|{moment:%H:%M} UTC>"

@@ -119,7 +119,7 @@ def unposted(candidate: Candidate, detail: str = "") -> Settlement:
     return Settlement(leased, terms, Dropped(None, Reason.UNPOSTED, detail or None), slots)
 
 
-def text_of(posted: Posted, event: Event, seen_us: int) -> str:
+def recovery_text(posted: Posted, event: Event, seen_us: int) -> str:
     """The message about the failure, struck through, with how long it lasted."""
     until_us = seen_us if event.created_at is None else min(seen_us, round(event.created_at * US))
     counted = f"x{posted.times}, " if posted.times > 1 else ""
@@ -135,7 +135,7 @@ def message_of(started: Started) -> Message:
     leased = started.candidate.leased
     if leased.edits is None:
         raise TypeError(f"{leased.id} edits nothing")
-    return Message(leased.name, leased.edits.channel, text_of(leased.edits, leased.event, leased.seen_us))
+    return Message(leased.name, leased.edits.channel, recovery_text(leased.edits, leased.event, leased.seen_us))
 
 
 def after_edit(started: Started, result: PostResult, backoff: Backoff, grace_us: int) -> Settlement:

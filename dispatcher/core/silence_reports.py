@@ -22,7 +22,7 @@ AGAIN_US: Final = 3_600 * US
 """After so long a report is tried again that could not be posted."""
 
 
-def text_of(report: EndedSilence) -> str:
+def report_text(report: EndedSilence) -> str:
     """``Silence by anna ended: 14 suppressed, 4 of them deferred, 2 still firing (host=db1)``, in Slack's markup."""
     least = "at least " if report.is_least else ""
     firing = "" if report.firing is None else f", {least}{report.firing} still firing"
@@ -71,7 +71,7 @@ class SilenceReports:
     def deliver(self, started: Started) -> Settlement:
         """Post it."""
         leased, terms = started.candidate
-        text = text_of(_of(leased))
+        text = report_text(_of(leased))
         if leased.gone is not None:
             text = cut(f"{gone_line(leased.gone)}\n{text}")
         message = Message(leased.name, terms.channel, text)

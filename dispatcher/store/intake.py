@@ -292,9 +292,9 @@ def _about(event: Event) -> str:
 
 
 def _words_of(event: Event) -> str:
-    from dispatcher.core.rendering import text_of as words_of  # few events have blocks alone
+    from dispatcher.core.rendering import text_of  # few events have blocks alone
 
-    return words_of(event)
+    return text_of(event)
 
 
 def open_envelope(job_id: str, data: bytes) -> Event:

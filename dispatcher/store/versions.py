@@ -43,7 +43,7 @@ class Version:
     @property
     def digest(self) -> str:
         """The digest of the content."""
-        return digest_of(self.name)
+        return content_digest_of(self.name)
 
 
 class Published(NamedTuple):
@@ -152,6 +152,6 @@ def number_of(name: str) -> str:
     return name.partition("-")[0]
 
 
-def digest_of(name: str) -> str:
+def content_digest_of(name: str) -> str:
     """The digest in the name of a version."""
     return name.partition("-")[2]

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from dispatcher.core.digests import clock_of
+from dispatcher.core.digests import slack_time_of
 from dispatcher.core.limits import US, Lane, Reason
 from dispatcher.core.matchers import parse_matchers
 from dispatcher.core.posts import Rejected, Retryable
@@ -312,11 +312,12 @@ def test_what_quiet_hours_digest_is_told_in_one_message_at_their_end(stage: Stag
     assert digests(ann) == []
     until(stage, NOON_US)
     run(ann)
+    span = f"from {slack_time_of(START_US)} to {slack_time_of(START_US + 600 * US)}"
     assert digests(ann) == [
         (
             UNPACED,
             [
-                f"3 *{category}* in quiet hours (tea) from {clock_of(START_US)} to {clock_of(START_US + 600 * US)}",
+                f"3 *{category}* in quiet hours (tea) {span}",
                 "• text of a", "• text of b", "• text of c",
             ],
         )
