@@ -210,7 +210,7 @@ local function bury(event, payload, malformed)
 end
 
 -- An event that was to be parked and cannot be read any more becomes a dead letter.
-local function spoil(event)
+local function end_undecodable(event)
   if event.outcome == 'parked' then
     event.outcome = 'dead'
     event.letter = { reason = 'invalid', detail = 'its stored header cannot be read', category = event.category }
@@ -267,7 +267,7 @@ local function settle(event)
   if malformed and is_digest_message then
     header = digest.new_header(at)
   elseif malformed then
-    spoil(event)
+    end_undecodable(event)
   end
   if is_digest_message then
     header.counted = ''

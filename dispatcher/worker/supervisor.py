@@ -81,12 +81,12 @@ class Supervisor:
         Returns 0, or the first fatal code if it was not told to stop, or 128 and the number of a second signal. If
         ``begun`` raises, the children end. To be called once, while this process has no threads but that of its log.
         """
-        self._bond = ParentLink(self._patience_s)
+        self._parent_link = ParentLink(self._patience_s)
         try:
             with self._signals_heard():
                 self._fill_places()
                 begun([pid for pid, (place, _) in self._children.items() if place != BESIDE])
-                self._bond.release()
+                self._parent_link.release()
                 while self._children or self._due:
                     self._sleep()
                     self._obey()
@@ -94,7 +94,7 @@ class Supervisor:
                     self._fill_places()
                     self._leave_none_alone()
         finally:
-            self._bond.close()
+            self._parent_link.close()
         return self._exit_code
 
     @contextmanager
@@ -194,7 +194,7 @@ class Supervisor:
         for place in [place for place, at in self._due.items() if at <= now]:
             del self._due[place]
             try:
-                pid = self._bond.fork(partial(self._run, place))
+                pid = self._parent_link.fork(partial(self._run, place))
             except OSError as error:
                 self._put_off(place, 0.0, detail=f"no new process: {error.strerror}")
             else:

@@ -37,8 +37,8 @@ def main() -> None:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(rung)
     warm_up()
-    bond = ParentLink(PATIENCE_S)
-    bond.release()
+    parent_link = ParentLink(PATIENCE_S)
+    parent_link.release()
     orders = b""
     while True:
         ready, _, _ = select.select([0, heard], [], [])
@@ -55,7 +55,7 @@ def main() -> None:
             order = json.loads(line)
             # Who is told to stop as soon as it is known hears of it once it has a handler, and exits with 0.
             mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-            pid = bond.fork(partial(live, order))
+            pid = parent_link.fork(partial(live, order))
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             _tell(began=order["number"], pid=pid)
 
