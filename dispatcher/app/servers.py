@@ -11,7 +11,7 @@ from dispatcher.errors import ConfigError, GateUnavailable
 from dispatcher.server.connection import Client, connect, ping, translate_outages, translate_refusals
 from dispatcher.server.keys import Keys
 from dispatcher.settings.plain import AnySettings
-from dispatcher.settings.redaction import shown_url
+from dispatcher.settings.redaction import redacted_url
 from dispatcher.store.rq_keys import QueueKeys
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def open_server(settings: AnySettings, *, start: bool, within_s: float = 10.0) -
     """
     if settings.redis_url is not None:
         url = settings.redis_url.get_secret_value()
-        yield Server(url, shown_url(url))
+        yield Server(url, redacted_url(url))
         return
     from dispatcher.server.embedded import EmbeddedServer
 

@@ -49,7 +49,7 @@ __all__ = [
     "is_utf8",
     "longest_of",
     "parse_duration",
-    "shown",
+    "quoted",
     "slot_id",
 ]
 
@@ -67,7 +67,7 @@ MAX_NAME: Final = 512
 
 SLOT_ID: Final = 16
 _MICROSECOND: Final = timedelta(microseconds=1)
-_SHOWN: Final = 40
+_QUOTED_CHARS: Final = 40
 
 
 def slot_id(name: str) -> str:
@@ -84,10 +84,10 @@ Limits: TypeAlias = "Limit | str | list[Limit | str] | list[Limit] | list[str] |
 """One limit or several, as a user writes them."""
 
 
-def shown(value: object) -> str:
+def quoted(value: object) -> str:
     """A value for a message, cut where it is long."""
     text = str(value) if isinstance(value, Limit) else ascii(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... of {len(text)} characters"
+    return text if len(text) <= _QUOTED_CHARS else f"{text[:_QUOTED_CHARS]}... of {len(text)} characters"
 
 
 class Kind(StrEnum):
@@ -152,7 +152,7 @@ def _window_us(max_: int, window: timedelta | str | None) -> int:
     if isinstance(window, str):
         return parse_duration(window)
     raise TypeError(
-        f"Limit({shown(max_)}, {shown(window)}) has a window without a unit, expected a timedelta, a text such as "
+        f"Limit({quoted(max_)}, {quoted(window)}) has a window without a unit, expected a timedelta, a text such as "
         "'30m', or window_us=... in microseconds"
     )
 
@@ -182,11 +182,11 @@ class Scope:
         object.__setattr__(self, "limits", limits)
         object.__setattr__(self, "ids", ids)
         if not isinstance(self.name, str) or not 1 <= len(self.name) <= MAX_NAME or not is_utf8(self.name):
-            raise ValueError(f"scope name {shown(self.name)}, expected 1 to {MAX_NAME} characters")
+            raise ValueError(f"scope name {quoted(self.name)}, expected 1 to {MAX_NAME} characters")
         if type(limits) is not tuple or any(type(limit) is not Limit for limit in limits):
             object.__setattr__(self, "limits", _as_limits(name, limits))
         if type(self.ids) is not bool:
-            raise TypeError(f"scope {self.name!r} has ids={shown(self.ids)}, expected True or False")
+            raise TypeError(f"scope {self.name!r} has ids={quoted(self.ids)}, expected True or False")
 
 
 def _as_limits(name: str, limits: object) -> tuple[Limit, ...]:
@@ -195,7 +195,7 @@ def _as_limits(name: str, limits: object) -> tuple[Limit, ...]:
     for each in several:
         if not isinstance(each, Limit | str):
             raise TypeError(
-                f"scope {shown(name)} has the limits {shown(limits)}, expected a Limit, a text such as '100/30m', "
+                f"scope {quoted(name)} has the limits {quoted(limits)}, expected a Limit, a text such as '100/30m', "
                 "or several of these"
             )
         found.append(Limit.parse(each) if isinstance(each, str) else each)
@@ -210,10 +210,10 @@ class FirstOf:
 
     def __post_init__(self) -> None:
         if not isinstance(self.scopes, tuple) or len(self.scopes) < 2:  # noqa: PLR2004 - a choice has two
-            raise ValueError(f"FirstOf({shown(self.scopes)}), expected a tuple of at least two scopes")
+            raise ValueError(f"FirstOf({quoted(self.scopes)}), expected a tuple of at least two scopes")
         for scope in self.scopes:
             if type(scope) is not Scope:
-                raise TypeError(f"FirstOf holds {shown(scope)}, expected a Scope")
+                raise TypeError(f"FirstOf holds {quoted(scope)}, expected a Scope")
 
 
 Demand: TypeAlias = Scope | FirstOf

@@ -118,7 +118,7 @@ class Quiet:
         """Whether an event is posted all the same."""
         return any(matchers.matches(category, priority, labels) for matchers in self._exempt)
 
-    def shown(self, at_us: int) -> str:
+    def clock_time(self, at_us: int) -> str:
         """An instant by the clock of the zone: ``2026-11-23 22:00``."""
         return f"{datetime.fromtimestamp(at_us // US, self.clock):%Y-%m-%d %H:%M}"
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable
 from typing import Final, TypeAlias
 
-from dispatcher.core.limits import MAX_NAME, Demand, FirstOf, Scope, all_scopes, digest_id, shown, slot_id
+from dispatcher.core.limits import MAX_NAME, Demand, FirstOf, Scope, all_scopes, digest_id, quoted, slot_id
 from dispatcher.core.units import is_utf8
 
 MAX_COST: Final = 1_000
@@ -52,7 +52,7 @@ def checked_scopes(scopes: Scopes) -> tuple[Demand, ...]:
     elif isinstance(scopes, Iterable) and not isinstance(scopes, str | bytes):
         demands = tuple(scopes)
     else:
-        raise TypeError(f"scopes {shown(scopes)}, expected a Scope, a FirstOf, or several of them")
+        raise TypeError(f"scopes {quoted(scopes)}, expected a Scope, a FirstOf, or several of them")
     names = []
     for demand in demands:
         if type(demand) is Scope:
@@ -60,7 +60,7 @@ def checked_scopes(scopes: Scopes) -> tuple[Demand, ...]:
         elif type(demand) is FirstOf:
             names += [scope.name for scope in demand.scopes]
         else:
-            raise TypeError(f"scope {shown(demand)}, expected a Scope or a FirstOf")
+            raise TypeError(f"scope {quoted(demand)}, expected a Scope or a FirstOf")
     if not names:
         raise ValueError("scopes are empty, expected at least one")
     if len(names) > 1 and len(set(names)) < len(names):
@@ -74,7 +74,7 @@ def checked_requests(
 ) -> tuple[list[tuple[Demand, ...]], list[str]]:
     """The requests of a batch and an id for each; one that stands there several times is checked once."""
     if isinstance(requests, Scope | FirstOf | str | bytes) or not isinstance(requests, Iterable):
-        raise TypeError(f"requests {shown(requests)}, expected a list with what each request asks for")
+        raise TypeError(f"requests {quoted(requests)}, expected a list with what each request asks for")
     asked = list(requests)
     names = new_id.many(len(asked)) if ids is None else [checked_id(each) for each in ids]
     if len(names) != len(asked):
@@ -89,14 +89,14 @@ def checked_id(id_: str | None) -> str:
     if id_ is None:
         return new_id()
     if not isinstance(id_, str) or not 1 <= len(id_) <= MAX_NAME or not is_utf8(id_):
-        raise ValueError(f"id {shown(id_)}, expected 1 to {MAX_NAME} characters")
+        raise ValueError(f"id {quoted(id_)}, expected 1 to {MAX_NAME} characters")
     return id_
 
 
 def checked_cost(cost: int, demands: tuple[Demand, ...] = ()) -> int:
     """How many slots a request takes at once; raises ``ValueError`` for more than each limit it asks can ever hold."""
     if type(cost) is not int or not 1 <= cost <= MAX_COST:
-        raise ValueError(f"cost {shown(cost)}, expected a whole number from 1 to {MAX_COST}")
+        raise ValueError(f"cost {quoted(cost)}, expected a whole number from 1 to {MAX_COST}")
     if cost > 1:
         for scope in all_scopes(demands):
             for limit in scope.limits:
@@ -112,21 +112,21 @@ def checked_timeout(timeout: float | None) -> float | None:
     if timeout is None:
         return None
     if not isinstance(timeout, int | float) or not timeout >= 0:  # nor is NaN
-        raise ValueError(f"timeout {shown(timeout)}, expected seconds from 0 on, or None to wait as long as it takes")
+        raise ValueError(f"timeout {quoted(timeout)}, expected seconds from 0 on, or None to wait as long as it takes")
     return min(timeout, sys.float_info.max)
 
 
 def checked_version(version: str | None) -> str | None:
     """A version of the limits, or None; raises ``ValueError``."""
     if version is not None and (not isinstance(version, str) or not version or not is_utf8(version)):
-        raise ValueError(f"version {shown(version)}, expected a text such as '7'")
+        raise ValueError(f"version {quoted(version)}, expected a text such as '7'")
     return version
 
 
 def checked_now(now_us: int | None) -> int | None:
     """An instant, or None for the server's clock; raises ``ValueError``."""
     if now_us is not None and (type(now_us) is not int or not 0 <= now_us < 2**52):
-        raise ValueError(f"now_us {shown(now_us)}, expected whole microseconds since 1970")
+        raise ValueError(f"now_us {quoted(now_us)}, expected whole microseconds since 1970")
     return now_us
 
 
@@ -147,5 +147,5 @@ def slot_of(id_: str, cost: int = 1) -> str:
 def checked_scope(scope: Scope) -> Scope:
     """One scope; raises ``TypeError``."""
     if type(scope) is not Scope:
-        raise TypeError(f"scope {shown(scope)}, expected a Scope")
+        raise TypeError(f"scope {quoted(scope)}, expected a Scope")
     return scope

@@ -222,7 +222,7 @@ def next_quiet_sentences(policy: Policy, now_us: int) -> list[str]:
 
 
 def _spanned(quiet: Quiet, span: Span, now_us: int) -> str:
-    begins, ends = (None if at is None else quiet.shown(at) for at in span)
+    begins, ends = (None if at is None else quiet.clock_time(at) for at in span)
     when = f"now, since {begins}," if span.since_us <= now_us else f"next from {begins}"
     return f"{when} until {ends} ({quiet.zone})"
 

@@ -18,7 +18,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from dispatcher.errors import ConfigError
 from dispatcher.settings import checks
-from dispatcher.settings.redaction import HIDDEN, secret_spellings, shown, shown_url, shown_webhook
+from dispatcher.settings.redaction import HIDDEN, redacted, redacted_url, redacted_webhook, secret_spellings
 
 PREFIX: Final = "DISPATCHER_"
 
@@ -292,7 +292,7 @@ def _sentence(detail: ErrorDetails, values: Mapping[str, object], names: Mapping
 
 def _shown_input(variable: Variable, value: object) -> str:
     if variable.field == "redis_url" and isinstance(value, str):
-        return shown(shown_url(value))
-    if variable.field == "slack_webhook_url" and isinstance(value, str) and (seen := shown_webhook(value)) != HIDDEN:
+        return redacted(redacted_url(value))
+    if variable.field == "slack_webhook_url" and isinstance(value, str) and (seen := redacted_webhook(value)) != HIDDEN:
         return repr(seen)
-    return HIDDEN if variable.is_secret else shown(value)
+    return HIDDEN if variable.is_secret else redacted(value)

@@ -17,7 +17,7 @@ from dispatcher.settings.cross_checks import impossible_sums
 from dispatcher.settings.limits_schema import LimitsFile, section_at
 from dispatcher.settings.limits_text import read_text, source_of
 from dispatcher.settings.limits_values import NOT_AVAILABLE
-from dispatcher.settings.redaction import did_you_mean, looks_secret, shown
+from dispatcher.settings.redaction import did_you_mean, looks_secret, redacted
 from dispatcher.settings.warnings import warnings_of
 from dispatcher.settings.yaml_reader import read_yaml
 from dispatcher.settings.yaml_tree import Problem, Tree, shown_path
@@ -73,7 +73,7 @@ def read_limits(text: str, name: str) -> Limits:
 def _check(tree: Tree) -> tuple[LimitsFile | None, list[Problem]]:
     """The file where each value is valid, and every fault; what was read before a syntax error is checked too."""
     if not isinstance(tree.data, dict | None) and () not in tree.refused:
-        text = f"{shown(tree.data)}, expected a mapping with keys such as global, defaults and categories"
+        text = f"{redacted(tree.data)}, expected a mapping with keys such as global, defaults and categories"
         return None, [*tree.problems, Problem(tree.position(()), "", text)]
     try:
         return LimitsFile.model_validate(tree.data or {}), tree.problems
@@ -99,7 +99,7 @@ def _fault(tree: Tree, detail: ErrorDetails) -> Problem | None:
         return Problem(tree.position(path), shown_path(path), "the key is missing")
     if path not in tree.values and path[-1] == "[key]":
         path = path[:-1]
-        return Problem(tree.keys[path], shown_path(path), f"{shown(path[-1])}{detail['msg']}")
+        return Problem(tree.keys[path], shown_path(path), f"{redacted(path[-1])}{detail['msg']}")
     value = detail["input"]
     item = detail.get("ctx", {}).get("item")
     if item is not None:
@@ -107,7 +107,7 @@ def _fault(tree: Tree, detail: ErrorDetails) -> Problem | None:
     if any(path[:length] in tree.refused for length in range(len(path) + 1)):
         return None
     position = tree.keys.get(path) if value is None else None
-    text = f"{shown(value)}{detail['msg']}{_comment(tree, path)}"
+    text = f"{redacted(value)}{detail['msg']}{_comment(tree, path)}"
     return Problem(position or tree.position(path), shown_path(path), text)
 
 

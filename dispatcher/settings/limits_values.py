@@ -17,7 +17,7 @@ from dispatcher.core.limits import MAX_LIMIT, MAX_WINDOW_US, Kind, Limit, format
 from dispatcher.core.policy import OnAmbiguous, OnLimit, OnResolved, Template, WhileWaiting
 from dispatcher.core.quiet import MINUTES_OF_DAY, WEEK, QuietThen, Times
 from dispatcher.core.units import CATEGORY, CHANNEL_ID, CHANNEL_NAME
-from dispatcher.settings.redaction import did_you_mean, looks_secret, shown
+from dispatcher.settings.redaction import did_you_mean, looks_secret, redacted
 
 if TYPE_CHECKING:
     from pydantic_core import PydanticCustomError
@@ -122,7 +122,7 @@ def read_limit(value: object) -> Limit | Shadow:
         if key not in given:
             raise fault(f" without {key}, {_MAPPING_EXPECTED}")
     if odd := [key for key in given if key not in {"max", "window", "shadow"}]:
-        raise fault(f" with {shown(odd[0])}, {_MAPPING_EXPECTED}")
+        raise fault(f" with {redacted(odd[0])}, {_MAPPING_EXPECTED}")
     if type(given["max"]) is not int or not 1 <= given["max"] <= MAX_LIMIT:
         raise fault(f", expected a whole number from 1 to {MAX_LIMIT}", item="max")
     if type(given["shadow"]) is not bool:
@@ -214,7 +214,9 @@ def read_match(value: object) -> Matchers:
     try:
         return parse_matchers(value)
     except InvalidMatcher as error:
-        raise fault(error.problem if error.matcher == value else f": {shown(error.matcher)}{error.problem}") from None
+        raise fault(
+            error.problem if error.matcher == value else f": {redacted(error.matcher)}{error.problem}"
+        ) from None
     except ValueError as error:
         raise fault(f": {error}") from None
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from dispatcher.errors import ConfigError
 from dispatcher.settings.environment import PREFIX, Settings, Variable, variables
-from dispatcher.settings.redaction import HIDDEN, LONGEST_PATH, shown
+from dispatcher.settings.redaction import HIDDEN, LONGEST_PATH, redacted
 from dispatcher.settings.sources import ENV_FILE, Place, read_env_file, without_blanks
 
 MAX_SECRET_BYTES: Final = 64 * 1024
@@ -89,7 +89,7 @@ def _value(variable: Variable, found: _Found) -> str:
 
 def _content(found: _Found) -> str:
     """The value that lies in a file; the line's end behind it does not belong to it."""
-    said = f"{found} is {shown(found.text, LONGEST_PATH)}, which"
+    said = f"{found} is {redacted(found.text, LONGEST_PATH)}, which"
     try:
         with Path(found.text).open("rb") as file:
             raw = file.read(MAX_SECRET_BYTES + 1)

@@ -32,14 +32,14 @@ def did_you_mean(given: object, known: Iterable[str]) -> str:
     return f"; did you mean {by_spelling[near[0]]}?" if near else ""
 
 
-def shown(value: object, longest: int = LONGEST) -> str:
+def redacted(value: object, longest: int = LONGEST) -> str:
     """A value as it stands in a message: strings quoted, cut at ``longest``, look-alikes of a secret hidden.
 
     A token or a webhook pasted into the wrong place must not reach a log by way of the complaint about it.
     """
     match value:
         case str():
-            return _shown_text(value, longest)
+            return _redacted_text(value, longest)
         case None | bool():
             return "null" if value is None else str(value).lower()
         case dict():
@@ -55,7 +55,7 @@ def looks_secret(text: str) -> bool:
     return re.search(_CREDENTIAL, text) is not None
 
 
-def shown_url(url: str) -> str:
+def redacted_url(url: str) -> str:
     """A server's URL with the password hidden, whatever characters it holds; a user name stays readable.
 
     ``redis://app:p%40ss@db:6379/0`` becomes ``redis://app:***@db:6379/0``. All up to the last ``@`` counts as
@@ -78,7 +78,7 @@ def shown_url(url: str) -> str:
     return f"{scheme}{separator}{rest}{tail}"
 
 
-def shown_webhook(url: str) -> str:
+def redacted_webhook(url: str) -> str:
     """A webhook's URL without its path, which is the secret: ``https://hooks.slack.com/***``.
 
     A host is hidden too if it may be something else, such as a password.
@@ -112,10 +112,10 @@ def _with_one_host(url: str) -> str:
     return f"{credentials}{at}host{mark}{query}"
 
 
-def _shown_text(text: str, longest: int) -> str:
+def _redacted_text(text: str, longest: int) -> str:
     if looks_secret(text):
         return f"{HIDDEN} (looks like a secret)"
-    return _cut(repr(shown_url(text) if "://" in text else text), longest)
+    return _cut(repr(redacted_url(text) if "://" in text else text), longest)
 
 
 def _start_of_secret_option(rest: str) -> int:

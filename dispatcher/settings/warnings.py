@@ -13,7 +13,7 @@ from dispatcher.core.matchers import Matchers
 from dispatcher.core.policy import Policy
 from dispatcher.settings.limits_schema import LimitsFile, RuleSection
 from dispatcher.settings.limits_values import Shadow, enforced
-from dispatcher.settings.redaction import did_you_mean, shown
+from dispatcher.settings.redaction import did_you_mean, redacted
 from dispatcher.settings.yaml_tree import Path, Position, Problem, Tree, shown_path
 
 _TRUTH_WORDS: Final = frozenset({"y", "n", "yes", "no", "on", "off"})
@@ -132,7 +132,9 @@ def _routes_that_never_match(file: LimitsFile, policy: Policy, tree: Tree) -> It
             else:
                 continue
             at: Path = (*path, "routes", number, "match")
-            yield Problem(tree.position(at), shown_path(at), f"{shown(str(route.match))} can never match, since {why}")
+            yield Problem(
+                tree.position(at), shown_path(at), f"{redacted(str(route.match))} can never match, since {why}"
+            )
 
 
 def _routed(file: LimitsFile, policy: Policy) -> Iterator[tuple[Path, RuleSection, Callable[[Matchers], Matchers]]]:
@@ -158,7 +160,7 @@ def _quiet_for_nobody(policy: Policy, tree: Tree) -> Iterator[Problem]:
             hint = "" if policy.knows(name) else did_you_mean(name, policy.categories)
             if hint or (policy.reject_unknown and not policy.knows(name)):
                 at = (*path, "categories")
-                yield Problem(tree.position(at), shown_path(at), f"{shown(name)} is not among the categories{hint}")
+                yield Problem(tree.position(at), shown_path(at), f"{redacted(name)} is not among the categories{hint}")
 
 
 def _never_bind(

@@ -27,7 +27,7 @@ from ruamel.yaml.events import (
 from ruamel.yaml.reader import ReaderError
 
 from dispatcher.core.units import is_utf8
-from dispatcher.settings.redaction import looks_secret, shown
+from dispatcher.settings.redaction import looks_secret, redacted
 from dispatcher.settings.yaml_tree import Path, Position, Tree
 
 Put: TypeAlias = Callable[[Any], None]
@@ -166,7 +166,7 @@ class _Reader:
         key = _value(event)
         if not isinstance(key, str):
             hint = "" if key is None else f'; write "{event.value}" in quotes'
-            self.tree.note(_start(event), path, f"the key {shown(key)}, expected a name{hint}")
+            self.tree.note(_start(event), path, f"the key {redacted(key)}, expected a name{hint}")
             return None
         self._refuse_indirection(event, (*path, key))
         if self._is_refused(key, event, (*path, key)):
@@ -196,7 +196,7 @@ class _Reader:
         if isinstance(value, str) and self._is_refused(value, event, path):
             return None
         if _is_bare(event) and event.start_mark.line != event.end_mark.line:
-            text = f"{shown(value)} goes on in the next line, expected one line; is that line indented too far?"
+            text = f"{redacted(value)} goes on in the next line, expected one line; is that line indented too far?"
             self.tree.note(_start(event), path, text)
             self.tree.refused.add(path)
         elif value is None and path and isinstance(path[-1], int):
@@ -232,7 +232,7 @@ class _Reader:
             case _:
                 pass
         if tag := getattr(event, "tag", None):
-            self.tree.note(_start(event), path, f"the tag {shown(str(tag))}, expected none")
+            self.tree.note(_start(event), path, f"the tag {redacted(str(tag))}, expected none")
 
     def _note_syntax(self, error: MarkedYAMLError) -> None:
         mark = error.problem_mark or error.context_mark

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from dispatcher.settings.redaction import looks_secret, shown
+from dispatcher.settings.redaction import looks_secret, redacted
 
 Path: TypeAlias = tuple[str | int, ...]
 
@@ -65,6 +65,6 @@ def shown_path(path: Path) -> str:
             text += f"[{part}]"
         else:
             is_plain = re.fullmatch(r"[\w#@.:-]{1,64}", part) and not looks_secret(part)
-            name = part if is_plain else shown(part)
+            name = part if is_plain else redacted(part)
             text += f".{name}" if text else name
     return text

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 from dispatcher.core import explain
 from dispatcher.core.event import MAX_ID, Event, job_id_for
 from dispatcher.core.explain import Clock, Decision, Explanation, Room, State, clock_of
-from dispatcher.core.limits import US, Lane, Reason, is_utf8, shown
+from dispatcher.core.limits import US, Lane, Reason, is_utf8, quoted
 from dispatcher.core.policy import EDITS, Policy, limit_reason
 from dispatcher.core.quiet import QUIET_PREFIX
 from dispatcher.core.rendering import text_of
@@ -440,7 +440,7 @@ def _said(pause: Pause) -> str:
 
 
 def _named(id_: str) -> str:
-    return repr(id_) if len(id_) <= MAX_ID else shown(id_)
+    return repr(id_) if len(id_) <= MAX_ID else quoted(id_)
 
 
 def _seconds(at_us: int | None) -> float | None:

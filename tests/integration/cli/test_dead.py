@@ -27,7 +27,7 @@ from dispatcher.core.limits import Reason
 from dispatcher.core.policy import OnLimit
 from dispatcher.core.states import DEADLY, DeadLettered, Leased
 from dispatcher.producer.blocking import Producer
-from dispatcher.settings.redaction import shown_url
+from dispatcher.settings.redaction import redacted_url
 from dispatcher.store.audit import Audit
 from dispatcher.store.dead_letters import MAX_PAYLOAD, DeadLetters, Filter
 from tests.support.commands import Result, Streams, ended, rest_of, run, run_on, started, terminal
@@ -141,7 +141,7 @@ class TestList:
     ) -> None:
         monkeypatch.setenv("COLUMNS", "200")
         result = dead("list")
-        assert (result.code, result.err) == (0, f"dispatcher: namespace dispatcher on {shown_url(redis_url)}\n")
+        assert (result.code, result.err) == (0, f"dispatcher: namespace dispatcher on {redacted_url(redis_url)}\n")
         lines = {id_: line for line in result.out.splitlines() for id_ in ALL if re.search(rf"[0-9] +{id_} ", line)}
         assert list(lines) == ALL[::-1]
         assert "exhausted: connection" in lines["one"]

@@ -9,7 +9,7 @@ import pytest
 from dispatcher.core.event import job_id_for
 from dispatcher.logs.terminal_line import TerminalLine
 from dispatcher.producer.blocking import Producer
-from dispatcher.settings.redaction import shown_url
+from dispatcher.settings.redaction import redacted_url
 from tests.support.commands import run
 from tests.support.dead_letters import DENIED, bury
 from tests.support.in_process import InProcess
@@ -27,7 +27,7 @@ def test_one_sentence_says_what_happened(redis: Database, redis_url: str, inside
     Producer(redis).send("errors", "x", id="disk-1")
     said = inside("explain", "disk-1")
     assert said.out == "Waits on the queue, on lane normal, as the next; no worker has taken it yet.\n"
-    assert (said.code, said.err) == (0, f"dispatcher: namespace dispatcher on {shown_url(redis_url)}\n")
+    assert (said.code, said.err) == (0, f"dispatcher: namespace dispatcher on {redacted_url(redis_url)}\n")
 
 
 def test_as_json_every_fact_has_its_key(redis: Database, inside: InProcess) -> None:

@@ -13,7 +13,7 @@ from dispatcher.limiter import Limiter
 from dispatcher.server.keys import Keys
 from dispatcher.settings.limits_file import read_policy
 from dispatcher.settings.limits_json_schema import limits_json_schema
-from dispatcher.settings.redaction import shown_url
+from dispatcher.settings.redaction import redacted_url
 from dispatcher.store.versions import Unless, Versions
 from tests.support.commands import run
 from tests.support.servers import Database
@@ -124,7 +124,7 @@ def test_the_use_of_each_limit_is_shown(redis: Database, redis_url: str) -> None
     }
 
     result = run("limits", "show", **env)
-    assert result.err == f"dispatcher: namespace dispatcher on {shown_url(redis_url)}, limits in limits.yaml\n"
+    assert result.err == f"dispatcher: namespace dispatcher on {redacted_url(redis_url)}, limits in limits.yaml\n"
     route, gone, quiet, following = result.out.splitlines()[-4:]
     assert gone.startswith("If the channel of an event of errors, audit and any other category is gone or archived, it")
     assert route.startswith("errors, route 1: an event that names no channel is posted to #db if")

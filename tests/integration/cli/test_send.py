@@ -14,7 +14,7 @@ from uuid import UUID
 import pytest
 
 from dispatcher.core.limits import Lane
-from dispatcher.settings.redaction import shown_url
+from dispatcher.settings.redaction import redacted_url
 from dispatcher.store.rq_keys import QueueKeys
 from tests.support.commands import Streams, ended, run, run_on, started, terminal
 from tests.support.processes import PATIENCE_S, until
@@ -109,7 +109,7 @@ def test_a_generated_id_is_printed_and_a_repeated_one_is_counted_as_duplicate(re
     result = run("send", "errors", "one", DISPATCHER_REDIS_URL=redis_url)
     assert result.code == 0
     assert str(UUID(result.out.strip())) == result.out.strip()
-    assert result.err == f"dispatcher: queue notifications on {shown_url(redis_url)}\n"
+    assert result.err == f"dispatcher: queue notifications on {redacted_url(redis_url)}\n"
     first, second = (run("send", "errors", "x", "--id", "same", "--json", DISPATCHER_REDIS_URL=redis_url) for _ in "12")
     assert (first.out, first.err) == ('{"enqueued": 1, "duplicate": 0, "invalid": 0}\n', "")
     assert (second.code, second.out) == (0, '{"enqueued": 0, "duplicate": 1, "invalid": 0}\n')
@@ -341,7 +341,7 @@ def test_a_reader_of_the_ids_that_goes_away_stops_nothing(redis: Database, redis
         process.stdout.close()
         _, said = process.communicate(lines(*[{"category": "errors", "text": "x"} for _ in range(1200)]), PATIENCE_S)
     assert process.returncode == 0
-    assert said == f"dispatcher: queue notifications on {shown_url(redis_url)}\n"
+    assert said == f"dispatcher: queue notifications on {redacted_url(redis_url)}\n"
     assert redis.llen(NORMAL) == 1200
 
 

@@ -27,7 +27,7 @@ from dispatcher.core.quiet import Quiet, QuietThen, Span, Times
 from dispatcher.limiter import Usage
 from dispatcher.producer.blocking import Producer
 from dispatcher.server.keys import Keys
-from dispatcher.settings.redaction import shown_url
+from dispatcher.settings.redaction import redacted_url
 from dispatcher.settings.zones import zone_of
 from dispatcher.slack.taxonomy import row_for
 from dispatcher.store.counts import Counts
@@ -142,7 +142,7 @@ def test_the_figures_as_json_for_people_and_checked(redis: Database, redis_url: 
     assert shown.code == 0
     assert (
         shown.err
-        == f"dispatcher: namespace dispatcher on {shown_url(redis_url)}, limits version 1, as limits.yaml says\n"
+        == f"dispatcher: namespace dispatcher on {redacted_url(redis_url)}, limits version 1, as limits.yaml says\n"
     )
     assert "7 enqueued, 4 sent, 3 dropped, 0 dead" in shown.out
     assert "2/2 in 30m" in shown.out

@@ -28,7 +28,7 @@ from dispatcher.producer.blocking import Producer
 from dispatcher.server.connection import connect
 from dispatcher.server.embedded import EmbeddedServer
 from dispatcher.server.keys import Keys
-from dispatcher.settings.redaction import shown_url
+from dispatcher.settings.redaction import redacted_url
 from dispatcher.slack.replies import event_mark
 from dispatcher.stand_in import Held, Hold, StandIn, landed
 from dispatcher.store.rq_keys import QueueKeys
@@ -261,7 +261,7 @@ def test_a_server_that_is_set_is_used_and_none_started(
         command.await_line("worker.started")
         command.signal(signal.SIGTERM)
         out, _ = command.process.communicate(timeout=PATIENCE_S)
-    assert f"  server    {shown_url(redis_url)}\n" in out.decode()
+    assert f"  server    {redacted_url(redis_url)}\n" in out.decode()
     assert f"  posts to  {shown}\n" in out.decode()
     assert "sesame" not in out.decode() + command.stderr()
     assert command.process.returncode == 0

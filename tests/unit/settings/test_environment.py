@@ -16,7 +16,7 @@ from pydantic import SecretStr, ValidationError
 from dispatcher.errors import ConfigError
 from dispatcher.settings.environment import Settings, variables
 from dispatcher.settings.loading import load_settings
-from dispatcher.settings.redaction import shown, shown_url, shown_webhook
+from dispatcher.settings.redaction import redacted, redacted_url, redacted_webhook
 
 SPAN = "in seconds or with a unit of ms, s, m, h or d"
 NAME = "1 to 64 of A-Z a-z 0-9 _ . : - beginning with a letter or digit"
@@ -705,7 +705,7 @@ def test_a_bot_token_is_no_warning(token: str) -> None:
     ],
 )
 def test_a_url_is_shown_without_its_password(url: str, expected: str) -> None:
-    assert shown_url(url) == expected
+    assert redacted_url(url) == expected
 
 
 @given(
@@ -713,14 +713,14 @@ def test_a_url_is_shown_without_its_password(url: str, expected: str) -> None:
     shape=st.sampled_from(["redis://:{}@db:6379/0", "redis://app:{}@db", "unix:///s?db=1&password={}", ":{}@db"]),
     encoded=st.booleans(),
 )
-def test_no_password_survives_in_a_shown_url(password: str, shape: str, encoded: bool) -> None:  # noqa: FBT001  drawn
+def test_no_password_survives_in_a_redacted_url(password: str, shape: str, encoded: bool) -> None:  # noqa: FBT001  drawn
     given_as = quote(password, safe="") if encoded else password
-    assert given_as not in shown_url(shape.format(given_as))
+    assert given_as not in redacted_url(shape.format(given_as))
 
 
 def test_a_webhook_is_shown_without_its_path() -> None:
-    assert shown_webhook(WEBHOOK) == "https://hooks.slack.com/***"
-    assert shown_webhook("http://127.0.0.1:8901\\s3cr3t") == "http://127.0.0.1:8901/***"
+    assert redacted_webhook(WEBHOOK) == "https://hooks.slack.com/***"
+    assert redacted_webhook("http://127.0.0.1:8901\\s3cr3t") == "http://127.0.0.1:8901/***"
     for url in (
         "s3cr3t",
         "https://s3cr3t",
@@ -728,7 +728,7 @@ def test_a_webhook_is_shown_without_its_path() -> None:
         "https://me:1/s@hooks.test",
         f"https://{TOKEN}.x",
     ):
-        assert shown_webhook(url) == "***"
+        assert redacted_webhook(url) == "***"
 
 
 @pytest.mark.parametrize(
@@ -747,7 +747,7 @@ def test_a_webhook_is_shown_without_its_path() -> None:
     ],
 )
 def test_a_value_is_shown_readable_and_harmless(value: object, expected: str) -> None:
-    assert shown(value) == expected
+    assert redacted(value) == expected
 
 
 def test_every_variable_is_documented() -> None:
