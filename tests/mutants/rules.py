@@ -465,7 +465,7 @@ RULES: Final = (
         "tests/integration/store/test_deferred.py",
     ),
     Rule(
-        "core: old events are taken ahead of",
+        "core: a prefetch overtakes old events",
         "dispatcher/store/leases.py",
         "not taken.suspended and taken.undecided is not None",
         "not taken.suspended",

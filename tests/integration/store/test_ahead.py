@@ -100,7 +100,7 @@ def candidate(stage: Stage, ann: Worker) -> str:
 
 
 @pytest.mark.parametrize("place", ["first", "later"])
-def test_a_poison_candidate_is_not_taken_ahead_but_next(stage: Stage, ann: Worker, candidate: str, place: str) -> None:
+def test_a_poison_candidate_is_not_prefetched_but_next(stage: Stage, ann: Worker, candidate: str, place: str) -> None:
     if place == "later":
         first_us = stage.redis.zscore(stage.keys.timers, candidate)
         assert first_us is not None
@@ -123,7 +123,7 @@ def test_a_poison_candidate_is_not_taken_ahead_but_next(stage: Stage, ann: Worke
     assert ann.outbox.ahead == 1, "it goes on"
 
 
-def test_a_poison_candidate_in_the_line_of_a_channel_is_not_taken_ahead_but_next(stage: Stage, ann: Worker) -> None:
+def test_a_poison_candidate_in_the_line_of_a_channel_is_not_prefetched_but_next(stage: Stage, ann: Worker) -> None:
     stage.send("first", "x", channel="#paced")
     (started,) = ann.go(new=1)
     for owner in ("cid", "dan"):

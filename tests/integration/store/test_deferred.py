@@ -447,7 +447,7 @@ def test_others_wait_for_the_first_batch_while_the_second_is_on_its_way(stage: S
     assert (posted(stage), category_line(stage)) == (["a", "b"], ["c"])
 
 
-def test_heads_of_lines_are_not_taken_ahead(redis: Database) -> None:
+def test_heads_of_lines_are_not_prefetched(redis: Database) -> None:
     stage = Stage(redis, policy_of("100/30m", "1/30m", on_limit=OnLimit.DEFER))
     ann = stage.worker("ann")
     send(stage, "a", "b")

@@ -127,7 +127,7 @@ def test_a_buffered_single_waits_while_the_kept_slot_is_used_and_can_be_joined(s
     assert stage.total("digested") == 2
 
 
-def test_a_lone_one_that_was_refused_again_is_posted_when_there_is_room(stage: Stage, ann: Worker) -> None:
+def test_a_buffered_single_that_was_refused_again_is_posted_when_there_is_room(stage: Stage, ann: Worker) -> None:
     storm(stage, 3)
     wait_until(stage, 100, ann)
     (alone,) = storm(stage, 1)
@@ -137,7 +137,7 @@ def test_a_lone_one_that_was_refused_again_is_posted_when_there_is_room(stage: S
     assert ann.desk.posts[-1] == alone
 
 
-def test_two_lone_ones_of_which_the_first_was_on_its_way_end_together(stage: Stage, ann: Worker) -> None:
+def test_two_buffered_singles_of_which_the_first_was_on_its_way_end_together(stage: Stage, ann: Worker) -> None:
     """The first has left its timer and is refused: meanwhile a second one was set aside."""
     storm(stage, 3)
     wait_until(stage, 100, ann)
@@ -155,7 +155,7 @@ def test_two_lone_ones_of_which_the_first_was_on_its_way_end_together(stage: Sta
     assert {each.name for each in ann.told.digests} == {first, second}
 
 
-def test_a_lone_one_that_waits_too_long_expires(stage: Stage, ann: Worker) -> None:
+def test_a_buffered_single_that_waits_too_long_expires(stage: Stage, ann: Worker) -> None:
     stage.send("a", "b")
     stage.send("old", max_age=30.0)
     wait_until(stage, 40, ann)
@@ -163,7 +163,7 @@ def test_a_lone_one_that_waits_too_long_expires(stage: Stage, ann: Worker) -> No
     assert stage.snapshot().tallies == {}
 
 
-def test_a_lone_one_whose_worker_dies_is_posted_once_more_as_itself(stage: Stage, ann: Worker) -> None:
+def test_a_buffered_single_whose_worker_dies_is_posted_once_more_as_itself(stage: Stage, ann: Worker) -> None:
     storm(stage, 3)
     ann.run()
     stage.clock.forward(DELAY_S)
@@ -730,7 +730,7 @@ def test_a_change_of_the_limits_file_leaves_nothing_untold(stage: Stage, ann: Wo
     assert stage.snapshot().events == 0
 
 
-def test_an_id_that_somebody_pushes_by_hand_is_no_own_event(stage: Stage, ann: Worker) -> None:
+def test_an_id_that_somebody_pushes_by_hand_is_no_digest_message(stage: Stage, ann: Worker) -> None:
     stage.redis.lpush("rq:queue:q", DIGEST)
     storm(stage, 5)
     wait_until(stage, DELAY_S, ann)
@@ -738,7 +738,7 @@ def test_an_id_that_somebody_pushes_by_hand_is_no_own_event(stage: Stage, ann: W
     assert len(digest_posts(ann)) == 1
 
 
-def test_a_burst_waits_neither_for_a_lone_event_nor_for_a_digest_that_collects(stage: Stage, ann: Worker) -> None:
+def test_a_burst_waits_neither_for_a_buffered_single_nor_for_a_digest_that_collects(stage: Stage, ann: Worker) -> None:
     storm(stage, 3)
     ann.run()
     ann.decided()
@@ -885,7 +885,7 @@ def test_digest_messages_are_not_in_an_operators_hands(stage: Stage, ann: Worker
     assert list(parked.find(ParkedFilter())) == []
 
 
-def test_after_a_lone_event_was_cancelled_another_one_can_be_lone(stage: Stage, ann: Worker) -> None:
+def test_after_a_buffered_single_was_cancelled_another_event_can_be_buffered(stage: Stage, ann: Worker) -> None:
     storm(stage, 3)
     ann.run()
     parked = ParkedEvents(
@@ -924,7 +924,7 @@ def test_a_sleeper_is_woken_for_a_digest_that_begins(stage: Stage, ann: Worker) 
     assert stage.collect_tokens() == 1
 
 
-def test_a_lone_event_that_waits_for_its_channel_leaves_the_next_one_alone(redis: Database) -> None:
+def test_a_buffered_single_that_waits_for_its_channel_leaves_the_next_one_alone(redis: Database) -> None:
     policy = telling_policy()
     rule = replace(policy.categories["errors"], channel="#ops")
     stage = Stage(redis, replace(policy, categories={"errors": rule}))

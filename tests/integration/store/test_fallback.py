@@ -219,7 +219,7 @@ def test_a_worker_that_dies_on_the_way_to_the_fallback_leaves_it_to_be_posted_th
     assert (stage.total("sent"), len(stage.slots("global"))) == (1, 1)
 
 
-def test_a_post_to_the_fallback_of_unknown_fate_is_looked_for_there(stage: Stage, ann: Worker) -> None:
+def test_a_post_to_the_fallback_of_unknown_delivery_status_is_looked_for_there(stage: Stage, ann: Worker) -> None:
     bob = worker(stage, "bob")
 
     def shows(search: Search) -> ScanResult:

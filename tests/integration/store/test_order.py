@@ -1,4 +1,4 @@
-"""Who goes first: what workers say they are deciding, batches taken ahead, and what is left of a head that was taken.
+"""Who goes first: what workers say they are deciding, batches prefetched, and what is left of a head that was taken.
 
 In made-up time. ``test_deferred.py`` says what a deferred event's way is; here it is disturbed.
 """
@@ -82,7 +82,7 @@ def test_a_mark_counts_from_the_first_event_of_a_batch(stage: Stage, ann: Worker
     assert (posted(stage), category_line(stage)) == ([], ["b"])
 
 
-def test_a_mark_still_counts_from_the_batch_before_while_one_is_taken_ahead(
+def test_a_mark_still_counts_from_the_batch_before_while_one_is_prefetched(
     stage: Stage, ann: Worker, bob: Worker
 ) -> None:
     send(stage, "a", "b", "c", "d")
@@ -105,7 +105,7 @@ def test_events_that_other_workers_left_are_not_prefetched(stage: Stage, ann: Wo
     assert ann.taken(new=1) == ["a"]
 
 
-def test_a_batch_is_taken_ahead_only_where_all_before_it_is_new(stage: Stage, ann: Worker) -> None:
+def test_a_batch_is_prefetched_only_where_all_before_it_is_new(stage: Stage, ann: Worker) -> None:
     send(stage, *(f"e{n}" for n in range(6)))
     ann.take(new=1)
     ann.give_back()

@@ -232,7 +232,7 @@ def test_a_cancelled_event_of_a_paused_category_leaves_its_line(redis: Database)
     assert (stage.snapshot().lines, stage.slots("global")) == ({}, {})
 
 
-def test_a_post_of_unknown_fate_keeps_its_slot(redis: Database) -> None:
+def test_a_post_of_unknown_delivery_status_keeps_its_slot(redis: Database) -> None:
     stage = Stage(redis, policy_of("2/30m", ""))
     ann = stage.worker("ann")
     stage.send("a", channel=UNPACED)

@@ -150,7 +150,7 @@ def test_the_same_start_after_a_lost_reply_names_the_same_message(stage: Stage, 
     assert started.thread_ts == ROOT
 
 
-def test_a_post_of_unknown_fate_is_looked_for_in_the_thread_that_it_went_to(
+def test_a_post_of_unknown_delivery_status_is_looked_for_in_the_thread_that_it_went_to(
     stage: Stage, ann: Worker, slack: Slack
 ) -> None:
     ann.desk.reply = lambda message: Ambiguous("http_500", "?") if message.event_id == "b" else slack(message)

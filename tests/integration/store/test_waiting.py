@@ -277,7 +277,7 @@ def test_an_event_that_ends_unposted_gives_its_slots_back(stage: Stage, ann: Wor
     assert stage.snapshot().events == 0
 
 
-def test_a_post_of_unknown_fate_keeps_its_slot_and_the_next_takes_another(stage: Stage, ann: Worker) -> None:
+def test_a_post_of_unknown_delivery_status_keeps_its_slot_and_the_next_takes_another(stage: Stage, ann: Worker) -> None:
     stage.send("x")
     (started,) = ann.go()
     ann.answer(started, Ambiguous("timeout", "no answer"))

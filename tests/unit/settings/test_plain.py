@@ -67,7 +67,7 @@ def test_a_file_and_the_environment_are_plain_together(tmp_path: Path) -> None:
         pytest.param({"DISPATCHER_QUEUE": "x:high"}, id="a lane"),
         pytest.param({"DISPATCHER_LEASE": "30"}, id="a setting that others decide about"),
         pytest.param({"DISPATCHER_SLACK_TOKEN_FILE": "token"}, id="a file to be read"),
-        pytest.param({"DISPATCHER_SLACK_TOKEN": "xoxp-1"}, id="a token to be doubted"),
+        pytest.param({"DISPATCHER_SLACK_TOKEN": "xoxp-1"}, id="a token with a warning"),
         pytest.param({"DISPATCHER_REDIS_URL": "redis://db:99999/0"}, id="a port that cannot be"),
         pytest.param({"DISPATCHER_REDIS_URL": "redis://db?protocol=3"}, id="an option"),
         pytest.param({"DISPATCHER_REDIS_URL": "redis://:p@ss@db"}, id="a password that is not encoded"),
