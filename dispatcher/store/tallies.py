@@ -65,7 +65,7 @@ def gone_of(header: dict[str, Any]) -> Gone | None:
 
 
 def read_digest_message(id_: str, header: dict[str, Any], payload: bytes) -> Leased:
-    """A digest message, or a report, with its tally as it was when it was taken.
+    """A digest message with its tally, or its ended silence, as it was when it was taken.
 
     Of a digest message that is to be reconciled it is the tally that its post told of.
 

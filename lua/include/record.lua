@@ -7,7 +7,7 @@
 -- window of that, us), order (its class in its channel's line, include/lines.lua), held (true: it owns held slots), holds and
 -- slots (names of the scopes in which it holds slots, and of all in which it has one), takes (how often it was taken up),
 -- waits and waited (for what it waits or waited last, and of all that it waited for what tells most, include/accounting.lua), replays (how often it came back from the dead letters), deaths (how many workers died holding it), buffered (instant since
--- which it waits as the only suppressed one), digest (true: a digest message, include/digest.lua, or a report, include/silences.lua), line and rank (where
+-- which it waits as the only suppressed one), digest (true: a digest message, of include/digest.lua or include/silences.lua), line and rank (where
 -- it stands or stood in a category's line, while it is not admitted), sent and first (when its last and its first post were
 -- marked as sending), unconfirmed (while the fate of its last post is to be reconciled: how many history scans failed so far),
 -- resent (posts made again after one that never arrived), entry (the line it waits in, where that is not its channel's), code (what
