@@ -118,6 +118,8 @@ local gate = module(function(gate)
     return window[slots.MAX] - scope.store.used(scope, window) - (scope.store.ids and 0 or scope.adding)
   end
 
+  gate.given_back = {} -- scopes in which a charged request had a slot, before it took one of another alternative
+
   function gate.charge(scopes, request, chosen)
     local id = request[1]
     for i = 2, #request do
@@ -126,6 +128,7 @@ local gate = module(function(gate)
         for _, position in ipairs(request[i]) do
           if position ~= chosen[i] and scopes[position].own[id] then
             slots.give_back(scopes[position], id)
+            gate.given_back[#gate.given_back + 1] = scopes[position]
           end
         end
       end

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from dispatcher.core.event import Event
 from dispatcher.core.limits import US, Denied, Lane
+from dispatcher.core.policy import Policy
 from dispatcher.core.posts import Ambiguous, PostResult, RateLimitedBySlack, Receipt, Rejected, Retryable
 from dispatcher.core.states import DeadLettered, Dropped, Sent, Started
 from tests.support.deferral_walk import (
@@ -137,8 +139,8 @@ def test_each_deferred_event_of_a_long_run_ends_once_in_order_and_within_the_lim
 class Hour(DeferralWalk):
     """One hour of healthy workers; posts are refused for good or for a while now and then."""
 
-    def __init__(self, redis: Database, seed: int) -> None:
-        super().__init__(redis, deferring_policy("9/1m", max_parked=1_000, guarantee=2), OWNERS)
+    def __init__(self, redis: Database, seed: int, policy: Policy) -> None:
+        super().__init__(redis, policy, OWNERS)
         self.random = random.Random(seed)
         self.end_us = self.stage.clock.now_us + HOUR_US
 
@@ -184,8 +186,18 @@ class Hour(DeferralWalk):
             assert wakes_us <= room_us, f"{head} has room at {room_us}, and nobody wakes before {wakes_us}"
 
 
-def _an_hour(redis: Database, seed: int, mean_gap_s: float) -> None:
-    hour = Hour(redis, seed)
+LIMITED: Final = deferring_policy("9/1m", max_parked=1_000, guarantee=2)
+
+
+def shared() -> Policy:
+    """Half of the only limit is kept for one category, and all share the rest."""
+    policy = deferring_policy("4/1m", max_parked=1_000, guarantee=2)
+    deferring = {name: replace(rule, limits=(), per_label={}) for name, rule in policy.categories.items()}
+    return replace(policy, categories=deferring | {"chatter": policy.categories["chatter"]})
+
+
+def _an_hour(redis: Database, seed: int, mean_gap_s: float, policy: Policy = LIMITED) -> None:
+    hour = Hour(redis, seed, policy)
     hour.run(mean_gap_s)
     hour.drain()
     hour.verify()
@@ -207,3 +219,12 @@ def test_in_many_hours_of_arrivals_no_head_waits_while_its_limits_have_room(
     redis: Database, seed: int, mean_gap_s: float
 ) -> None:
     _an_hour(redis, seed, mean_gap_s)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("mean_gap_s", [12, 25, 60])
+def test_in_many_hours_no_head_waits_while_its_guarantee_or_what_all_share_has_room(
+    redis: Database, seed: int, mean_gap_s: float
+) -> None:
+    Hour(redis, seed, shared()).run(mean_gap_s)

@@ -311,6 +311,22 @@ def test_a_slot_of_a_guarantee_that_comes_back_is_used_at_once(guaranteed: Stage
     assert "e3" in posted(guaranteed)
 
 
+def test_what_all_share_is_used_at_once_when_an_event_moves_from_it_to_its_guarantee(guaranteed: Stage) -> None:
+    ann = guaranteed.worker()
+    send(guaranteed, "e1", "e2")
+    run(ann)
+    send(guaranteed, "e3")
+    (post,) = ann.go()
+    send(guaranteed, "d1", category="deploys")
+    ann.answer(post, RateLimitedBySlack(700 * US, "ratelimited"))
+    run(ann)
+    assert "e3" in guaranteed.held("shared")
+    for seconds in (600, 100):
+        guaranteed.clock.forward(seconds)
+        run(ann)
+    assert posted(guaranteed)[3:] == ["e3", "d1"]
+
+
 # Changed limits
 
 
