@@ -376,8 +376,10 @@ for n in pairs(lost) do
   skipped[n] = true
 end
 local count, verdicts, ahead, request_of = gate.decide_batch(call, at.now, call.others and note_admitted or cast, skipped)
-for _, scope in ipairs(gate.given_back) do
-  deferred.reopen(at, string.sub(scope.key, #K.scope_prefix + 1))
+if #gate.given_back > 0 then
+  for _, scope in ipairs(gate.given_back) do
+    deferred.reopen(at, string.sub(scope.key, #K.scope_prefix + 1))
+  end
   lines.ring_if_earlier(at)
 end
 local groups, gone = groups_of(count, verdicts)

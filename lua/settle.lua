@@ -37,7 +37,7 @@
 --             "recovers": true: it tells of a recovery; "is_told": the message about the failure says so, or this one does,
 --             "uneditable": true: that message cannot be edited,
 --             "thread": name of its thread | absent, "ts": of the message that was posted,
---             "begins_thread": true: the message that its last post went under takes no replies, and begins the thread no more,
+--             "begins_thread": true: its last post was a reply, and the message takes no replies: the thread is forgotten,
 --             "since": instant (text) from which on an event that is sent might be posted,
 --             "letter": {field: string, ...} of a dead letter; this script adds the payload, and a header that cannot be read,
 --             of a parked event: "onto": position of the channel in whose line it waits, because its own is gone ("said") | absent,
@@ -274,7 +274,7 @@ local function settle(event)
   else
     accounting.give_name(at, header, event.category, event.configured)
   end
-  if malformed or header.channel and header.channel ~= (channel and channel.name) then -- of whatever channel it has the turn
+  if malformed or header.channel and header.channel ~= (channel and channel.name) then -- it may have the turn of another channel
     lines.free_all(at, event.id)
   end
   if channel then

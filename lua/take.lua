@@ -235,7 +235,6 @@ local mark = deferred.decided(at, call.owner, opened, call.undecided)
 silences.end_due(at)
 if call.starts then -- its limits may differ from those by which the instants were found: each scope is asked again
   plan.hset(at.reopening, 'scopes', digits(at.now) .. ' 0')
-  plan.hset(at.reopening, 'shared', '0')
 end
 if call.fingerprint and pause.let_newcomer_try(at, call.fingerprint) then
   plan.hset(at.reopening, 'paused', digits(at.now) .. ' 0')

@@ -114,7 +114,7 @@ local deferred = module(function(deferred)
 
   -- After a change of the limits: each line that waits for `shared` asks by itself, since it may have a guarantee now. It asks once:
   -- a call looks at the next `most` lines behind `rank`. Returns the rank to go on from, or nil if these were the last.
-  function deferred.part_shared(at, rank, most)
+  function deferred.ask_each_for_shared(at, rank, most)
     local rows = redis.call('ZRANGEBYSCORE', at.waits_prefix .. 'shared', '(' .. rank, '+inf', 'WITHSCORES', 'LIMIT', 0, most)
     for n = 1, #rows, 2 do
       deferred.ask_at_once(at, rows[n])
@@ -140,7 +140,7 @@ local deferred = module(function(deferred)
     return mark
   end
 
-  -- Opens a scope of which an event was refused until `instant`; without an instant, one that has none yet.
+  -- Notes that a scope which has refused an event has room from `instant` on. Without an instant, a scope that has none is open now.
   local function open_refused(at, scope, instant)
     if instant or not plan.zscore(at.lines, 'scope:' .. scope) then
       local mark = instant and mark_of(plan.hget(at.deciding, at.owner))

@@ -42,7 +42,7 @@ local due = module(function(due)
   function due.reopen(at)
     local is_done, cursors = true, plan.hgetall(at.reopening)
     if cursors.shared then
-      local rank = deferred.part_shared(at, digits(count_of(cursors.shared)), REOPENED)
+      local rank = deferred.ask_each_for_shared(at, digits(count_of(cursors.shared)), REOPENED)
       if rank then
         plan.hset(at.reopening, 'shared', rank)
       else
