@@ -186,7 +186,7 @@ def light(parked_event: ParkedEvent) -> ParkedEvent:
 
 
 def find_ids(terminal: Terminal, events: ParkedEvents, ids: tuple[str, ...]) -> tuple[list[ParkedEvent], list[str]]:
-    """Those of the ids that are parked, each once, and the others, after it is said where they are."""
+    """The events of the ids that are parked, each once, and the other ids. Tells where each of the others is."""
     found: dict[str, ParkedEvent] = {}
     missing = []
     for id_ in ids:

@@ -86,7 +86,7 @@ class Page:
         yield OnRich(Filling(partial(self._drawn, height), height, _FEWEST - _GIVEN_UP))
 
     def _drawn(self, height: int, categories: int) -> Part:
-        """``categories`` below the fewest are that many steps of what is given up."""
+        """With so many rows of categories. Each row less than the fewest gives up one more thing instead."""
         steps = max(0, _FEWEST - categories)
         rows = Rows(
             categories=max(_FEWEST, categories),
