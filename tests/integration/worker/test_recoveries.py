@@ -21,7 +21,7 @@ from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.explanations import Explanations
 from dispatcher.store.parked_events import ParkedEvents, ParkedFilter
 from tests.support.doubles import START_US
-from tests.support.quiet_stage import QuietStage
+from tests.support.quiet_stage import FREE, QuietStage
 from tests.support.servers import Database
 from tests.support.stage import UNPACED, Stage, Worker, policy_of
 
@@ -651,6 +651,19 @@ def test_the_clock_of_a_producer_that_is_ahead_changes_no_order(stage: Stage, an
     fire(stage, "g")
     ann.run()
     assert ends(stage) == {"f": "sent ok", "r": "digested resolved", "g": "sent ok"}
+
+
+def test_a_recovery_whose_header_is_spoilt_while_a_worker_has_it_becomes_a_dead_letter(redis: Database) -> None:
+    stage = QuietStage(redis, FREE)
+    ann = stage.worker()
+    resolve(stage, "r")
+    stage.send("x")
+    taken = ann.take()
+    redis.hset(stage.keys.events, "r", "{spoilt\nand its payload")
+    ann.deliver(ann.dispatch(taken.batch))
+    ann.run()
+    assert ends(stage) == {"r": "dead invalid"}
+    assert ann.desk.posts == ["x"]
 
 
 def test_an_edit_waits_for_the_line_of_its_channel_but_not_for_ever(stage: Stage, ann: Worker) -> None:

@@ -13,6 +13,12 @@ from dispatcher.server.scripts import read_script
 SCRIPTS: Final = sorted(path.stem for path in data_file("lua", "take.lua").parent.glob("*.lua"))
 PARTS: Final = sorted(data_file("lua", "include", "plan.lua").parent.glob("*.lua"))
 
+OF_OTHERS: Final = {
+    "endings",  # `lines` asks whether the script has it
+    *("threads", "roots", "keep_us"),  # of a table that `threads` makes
+}
+"""What ``at`` need not have in each script that reads it."""
+
 _PART: Final = re.compile(r"^local (\w+) = module\(", re.MULTILINE)
 _MADE: Final = re.compile(r"^ *(?:local )?function ([\w.]+)\(", re.MULTILINE)
 _COMMENT: Final = re.compile(r"--.*")
@@ -64,6 +70,16 @@ def test_a_script_names_every_key_and_prefix_that_it_declares(name: str) -> None
     }
     named = {*re.findall(r"\.(\w+)", body), *of_records}
     assert set(re.findall(r"(\w+) = (?:KEYS|OURS)", declared[0])) - named == set()
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_declares_every_key_and_prefix_that_it_reads(name: str) -> None:
+    text = code_of(read_script(name))
+    if "local at = K\n" not in text:
+        return
+    declared = re.findall(r"(\w+) = (?:KEYS|OURS)", text)
+    assigned = re.findall(r"at\.(\w+)", "".join(re.findall(r"^ *at\.[\w., ]+ =", text, re.MULTILINE)))
+    assert set(re.findall(r"\bat\.(\w+)", text)) - {*declared, *assigned, *OF_OTHERS} == set()
 
 
 def test_a_function_of_a_table_that_goes_by_other_names_stays() -> None:
