@@ -11,7 +11,6 @@
 -- ARGV[1]  JSON {"now": us | absent for the server's clock,
 --                "peek": true | absent: decide, charge nothing,
 --                "fresh": true | absent: no id was ever asked for before, so none owns a slot yet,
---                "drains": true | absent: charge on a full server (maxmemory) too; its callers free more than they take,
 --                "ahead": [KEYS position, ...] | absent: scopes (sets): the answer says from when on they have room
 --                for one more after all this,
 --                "cost": of a single request: how many slots it takes of each scope at once, all or none (include/slots.lua);
@@ -260,7 +259,7 @@ local function read_ids()
 end
 
 local of = { string.byte(ARGV[2] or '\1', 1, -1) }
-if not (call.cost or call.stores or call.peek or call.drains or call.ahead or call.left or #of > 1000) then
+if not (call.cost or call.stores or call.peek or call.ahead or call.left or #of > 1000) then
   local answer = of[2] and glance_at_many(call, now, of, read_ids) or not of[2] and glance(call, now)
   if answer then
     return answer

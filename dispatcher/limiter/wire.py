@@ -85,7 +85,6 @@ class Calls:
         *,
         peek: bool = False,
         fresh: bool = False,
-        drains: bool = False,
         ahead: Sequence[Scope] = (),
         version: str | None = None,
         shadows: Sequence[tuple[Scope, ...]] = (),
@@ -113,7 +112,7 @@ class Calls:
         facts: dict[str, Any] = {"rows": rows}
         if any(cast):
             facts["shadows"] = cast
-        for name, is_set in (("peek", peek), ("fresh", fresh), ("drains", drains), ("left", left)):
+        for name, is_set in (("peek", peek), ("fresh", fresh), ("left", left)):
             if is_set:
                 facts[name] = True
         if cost > 1:

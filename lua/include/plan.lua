@@ -514,11 +514,11 @@ local plan = module(function(plan)
     rows[n + 1] = member
   end
 
-  -- Writes all that is planned; nothing where nothing is. A call that frees more than it takes names a key, a hash unless
-  -- `remove` is another command than HDEL: then it is carried out on a full server too.
+  -- Writes all that is planned; nothing where nothing is. A call that frees more than it takes names a key, a hash: then it is
+  -- carried out on a full server too.
   --
   -- What goes, goes after what is added: a key that loses its last member loses its lifetime.
-  function plan.commit(drained, remove)
+  function plan.commit(drained)
     local commands, removing = {}, {}
     for key in pairs(wiped) do
       commands[#commands + 1] = { 'DEL', key }
@@ -544,7 +544,7 @@ local plan = module(function(plan)
       last[#last + 1] = { 'PEXPIRE', key, digits(ms) }
     end
     if drained and (commands[1] or later[1] or rings > 0) then -- a full server allows all else that is written
-      call(remove or 'HDEL', drained, '')
+      call('HDEL', drained, '')
     end
     for _, each in ipairs({ commands, later, removing, last }) do
       for _, command in ipairs(each) do

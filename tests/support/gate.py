@@ -14,7 +14,7 @@ class Gate:
     """Decides batches of requests ``(slot, scopes)``; the slot is stored as it is given, at best in 16 characters.
 
     Redis being away raises ``GateUnavailable``: whether a slot was charged is then unknown until the same slot is asked
-    for again. With ``drains`` it charges on a full server too: for callers who free more than they take.
+    for again.
     """
 
     def __init__(
@@ -23,13 +23,11 @@ class Gate:
         *,
         namespace: str,
         clock: Callable[[], int] | None = None,
-        drains: bool = False,
     ) -> None:
         """``clock`` gives microseconds instead of the server's clock: for tests and simulations."""
         self._calls = Calls(namespace)
         self._gate = script_of(client, "gate")
         self._clock = clock
-        self._drains = drains
 
     def try_acquire_many(self, requests: Sequence[Request], *, now_us: int | None = None) -> list[Verdict]:
         """Decide each request in order, as if asked one after another at one instant. No scopes: admitted."""
@@ -42,7 +40,7 @@ class Gate:
 
         ``fresh`` spares a look for slots the requests might own already: true only if none was ever asked for.
         """
-        call = self._calls.decide(*_apart(requests), drains=self._drains, fresh=fresh, ahead=ahead)
+        call = self._calls.decide(*_apart(requests), fresh=fresh, ahead=ahead)
         if not call.keys:
             return [Admitted()] * len(requests), []
         answer = self._gate(call.keys, call.arguments(self._clock() if self._clock else None))
@@ -53,7 +51,7 @@ class Gate:
         return self._decide(requests, now_us, peek=True)
 
     def _decide(self, requests: Sequence[Request], now_us: int | None, *, peek: bool) -> list[Verdict]:
-        call = self._calls.decide(*_apart(requests), peek=peek, drains=self._drains)
+        call = self._calls.decide(*_apart(requests), peek=peek)
         if not call.keys:
             return [Admitted()] * len(requests)
         if now_us is None and self._clock is not None:
