@@ -45,7 +45,7 @@
 local call = cjson.decode(ARGV[1])
 local first = #call.scopes
 local NAMES = { 'events', 'leased', 'totals', 'names', 'seen', 'limited', 'limited_older', 'limited_log', 'limits_version', 'shadowed', 'parked',
-  'lines', 'timers', 'wake', 'seq', 'deciding', 'freed', 'tallies', 'scheduled', 'editable' }
+  'lines', 'timers', 'wake', 'seq', 'deciding', 'freed', 'tallies', 'scheduled' }
 local at = {
   remember_us = call.remember_us, most_decisions = call.most_decisions, waits_prefix = K.waits_prefix, scope_prefix = K.scope_prefix,
   minute_prefix = K.minute_prefix, subject_prefix = K.subject_prefix, tally_prefix = K.tally_prefix,
@@ -272,7 +272,7 @@ local function keep_tallies(groups)
     elseif tally.number > 0 then
       local counts_for = tally.holder and plan.hget(tally.key, 'ts') and plan.hget(tally.key, 'event')
       if counts_for and counts_for ~= tally.holder then
-        digest.set_apart(at, tally.id, tally.key)
+        digest.split_off(at, tally.id, tally.key)
       elseif counts_for then
         digest.count_until(at, tally.key, at.now + wait_of(only.group.verdict))
       end
@@ -340,7 +340,7 @@ local function note_slots(count, verdicts, request_of)
   for n = 1, count do
     local row = call.of[n]
     if not names_of[row] then
-      names_of[row] = leases.names_of(request_of(n), K.scope_prefix)
+      names_of[row] = leases.names_of(at, request_of(n))
     end
     if verdicts[n] == '0' and not skipped[n] and names_of[row][1] then
       local header, payload, malformed = record.read(at, call.jobs[n])

@@ -165,7 +165,7 @@ for n, id in ipairs(call.ids) do
   local stored = redis.call('HGET', events, id)
   if stored then
     local header
-    header, payload, facts.malformed = record.split(stored, id)
+    header, payload, facts.malformed = record.split(stored)
     read = read + #stored
     facts.malformed = facts.malformed and true or nil
     facts.header = facts.malformed and cjson.encode(header) or string.match(stored, '^[^\n]*')
@@ -197,14 +197,6 @@ local version, limits
 if call.limits and waits_for_room then
   version = redis.call('GET', KEYS[23]) or nil
   limits = version and redis.call('HGET', KEYS[24], string.match(version, '^%d*')) or nil
-end
-
-local function pairs_of(rows)
-  local result = {}
-  for i = 1, #rows, 2 do
-    result[rows[i]] = rows[i + 1]
-  end
-  return result
 end
 
 local function hash_of(key)

@@ -108,7 +108,7 @@ end
 -- no other event.
 local function park(event, header, channel, reason)
   header.state, header.held, header.why = 'waiting', true, { reason, cjson.null }
-  leases.note_slots(header, event, K.scope_prefix)
+  leases.note_slots(at, header, event)
   local line = channel.line
   if is_paused_by_hand(event.of or event.category) then
     header.entry = 'paused:' .. (event.of or event.category)
@@ -165,7 +165,7 @@ local function start(event)
     header.sent = digits(at.now)
     header.first = header.first or header.sent
     header.root = event.thread and threads.root(thread_keys, event.thread) or nil
-    leases.note_slots(header, event, K.scope_prefix)
+    leases.note_slots(at, header, event)
     header.holds = nil
     if event.stood_by then
       move_slots(header, event)

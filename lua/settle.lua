@@ -87,7 +87,7 @@ local function park(event, header, payload)
   header.unconfirmed, header.resent = event.unconfirmed, event.resent
   header.held = event.slots == 'hold' or nil
   if event.slots == 'hold' then
-    leases.note_slots(header, event, at.scope_prefix)
+    leases.note_slots(at, header, event)
   end
   local ends = tonumber(event.deadline)
   if event.place == 'scheduled' then
@@ -247,7 +247,7 @@ local function note_repeats(event)
   if repeats.message then
     digest.begin_repeats(at, { id = repeats.id, key = key }, repeats.message, at.now + repeats.window_us)
   elseif plan.hget(key, 'ts') then -- of an earlier message
-    digest.set_apart(at, repeats.id, key)
+    digest.split_off(at, repeats.id, key)
   else
     local count = digest.drop_repeats(at, repeats.id, key)
     if count > 0 and event.letter then

@@ -31,14 +31,6 @@ local MOST_COOLDOWNS = 200
 local call = cjson.decode(ARGV[1])
 local now = microseconds(call.now)
 
-local function pairs_of(rows)
-  local result = {}
-  for i = 1, #rows, 2 do
-    result[rows[i]] = rows[i + 1]
-  end
-  return result
-end
-
 local function first_score(key)
   return redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
 end

@@ -257,7 +257,7 @@ class Admission:
         names = [
             *call.keys, keys.events, self._leased(), keys.totals, keys.names, keys.seen, limited, older, log,
             keys.limits_version, keys.shadowed, keys.parked, keys.lines, keys.timers, keys.wake, keys.seq,
-            keys.deciding, keys.freed, keys.tallies, keys.scheduled, keys.editable,
+            keys.deciding, keys.freed, keys.tallies, keys.scheduled,
         ]  # fmt: skip
         ends = Ends(asking, self._shown_chars)
         names += [keys.tally(counting.id) for counting in ends.tallies]

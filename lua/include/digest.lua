@@ -272,7 +272,7 @@ local digest = module(function(digest)
   end
 
   -- The tally begins anew for another message. What the earlier one has not told yet goes on as a tally of its own.
-  function digest.set_apart(at, id, key)
+  function digest.split_off(at, id, key)
     local count = number_in(key, 'count') or 0
     if count > (number_in(key, 'shown') or 0) then
       local apart = id .. '+' .. digits(next_seq(at))
@@ -297,7 +297,7 @@ local digest = module(function(digest)
   function digest.begin_repeats(at, tally, message, next_us)
     local key = tally.key
     if plan.hget(key, 'ts') then
-      digest.set_apart(at, tally.id, key)
+      digest.split_off(at, tally.id, key)
     end
     for field, value in pairs(message) do
       plan.hset(key, field, value)

@@ -209,22 +209,22 @@ local leases = module(function(leases)
   end
 
   -- Notes in which scopes the event has slots (`slots`) and in which these are held (`holds`).
-  function leases.note_slots(header, event, prefix)
+  function leases.note_slots(at, header, event)
     for field, positions in pairs({ holds = event.holds or {}, slots = event.scopes or {} }) do
       local names = {}
       for n, scope in ipairs(positions) do
-        names[n] = string.sub(KEYS[scope], #prefix + 1)
+        names[n] = string.sub(KEYS[scope], #at.scope_prefix + 1)
       end
       header[field] = names[1] and names or nil
     end
   end
 
   -- The names of the scopes in which a request of the gate may have slots.
-  function leases.names_of(request, prefix)
+  function leases.names_of(at, request)
     local names = {}
     for i = 2, #request do
       for _, position in ipairs(type(request[i]) == 'number' and { request[i] } or request[i]) do
-        names[#names + 1] = string.sub(KEYS[position], #prefix + 1)
+        names[#names + 1] = string.sub(KEYS[position], #at.scope_prefix + 1)
       end
     end
     return names

@@ -49,8 +49,17 @@ local function json_of(text)
   return is_json and type(value) == 'table' and value or nil
 end
 
--- The limits in force have a version, 'NUMBER-DIGEST'. A call that names another one is told so and changes nothing; one that
--- names none is not asked.
+-- What the server answers as a row of fields and values, or of members and scores, as a table.
+local function pairs_of(rows)
+  local result = {}
+  for i = 1, #rows, 2 do
+    result[rows[i]] = rows[i + 1]
+  end
+  return result
+end
+
+-- The limits in force have a version, 'NUMBER-DIGEST'. A call that names another one is told so and changes nothing, also where
+-- none is in force; one that names none is not asked. (gate.lua: where none is in force, every version passes.)
 local function stale(key, named)
   local in_force = named and (redis.call('GET', key) or '')
   if in_force and in_force ~= named then
