@@ -406,7 +406,10 @@ def _counted(settlement: Settlement, table: Table) -> dict[str, Any]:
     match settlement:
         case Settlement(outcome=Told() as told):
             return _told(told, table)
-        case Settlement(Leased() as leased, outcome=Dropped(counting=Counting() as counting)):
+        case Settlement(
+            Leased() as leased,
+            outcome=Dropped(counting=Counting() as counting) | DeadLettered(counting=Counting() as counting),
+        ):
             return {"tally": table.tally(counting, leased.event)}
         case Settlement(Leased() as leased, outcome=Hushed(hush, Counting() as counting)):
             about = subject_of(leased)
@@ -416,8 +419,6 @@ def _counted(settlement: Settlement, table: Table) -> dict[str, Any]:
             about = subject_of(leased)
             hushed = table.tally_of(f"{Telling.QUIET}:{leased.event.category}")
             return {} if about is None else {"hushed": {"key": hushed, "subject": about.name}}
-        case Settlement(Leased() as leased, outcome=DeadLettered(counting=Counting() as counting)):
-            return {"tally": table.tally(counting, leased.event)}
         case _:
             return {}
 
@@ -510,7 +511,7 @@ def why_of(settlement: Settlement) -> str | None:
 
 
 def is_limited(settlement: Settlement) -> bool:
-    """Whether the event was suppressed, by a limit or by hand."""
+    """Whether the event was dropped, or a limit, a silence or quiet hours ended it otherwise."""
     outcome = settlement.outcome
     return isinstance(outcome, Dropped | Hushed) or (isinstance(outcome, DeadLettered) and outcome.reason in _LIMITS)
 
