@@ -5,9 +5,9 @@
 -- KEYS     one for each distinct scope, as in gate.lua; then
 --          events HASH, leased SET, totals HASH, names ZSET, seen ZSET, the limited decisions, their older part
 --          and their stream, as in settle.lua; version STRING (include/prelude.lua); shadowed
---          HASH "SCOPE MAX/WINDOW" -> how many events a shadow limit would have refused; permanent; and with "tallies" also
+--          HASH "SCOPE MAX/WINDOW" -> how many events a shadow limit would have refused; permanent;
 --          parked ZSET, lines ZSET, timers ZSET, wake LIST, seq STRING, deciding HASH, freed HASH, tallies SET,
---          scheduled ZSET as in take.lua, and a HASH for each tally (include/digest.lua)
+--          scheduled ZSET as in take.lua; and a HASH for each of "tallies" (include/digest.lua)
 -- ARGV[1]  JSON {"now", "fresh", "ahead": as in gate.lua, "scopes", "rows", "ids", "of": see include/decide.lua,
 --            "remember_us", "most_decisions": as in settle.lua, "version": of the limits by which the worker asks | absent,
 --            "jobs": [id of the event, ...] for each request, "shown": [text and labels for the record, ...] for each | "",
@@ -24,8 +24,9 @@
 --              scope of the kind 'once' that does not follow from its subject | absent} | absent,
 --            "release": [position of a request, ...] that gives back its slots if it is refused | absent}
 -- Returns  JSON {"verdicts", "ahead": as gate.lua, "lost": [position of a request, ...], "shadowed": [[request,
---          scope, window], ...]}: the lease of a lost event was taken over; its verdict means nothing, and nothing was charged or
---          changed for it. {"stale": version in force} if that is not the call's: nothing was decided. With "tallies" also
+--          scope, window], ...]}: this worker holds a lost event no more: its lease was taken over, or its header cannot be read and
+--          it is the next to be taken; its verdict means nothing, and nothing was charged for it. {"stale": version in force} if
+--          that is not the call's: nothing was decided. With "tallies" also
 --          "buffered": [[position of a request, wait_us], ...]: parked, as the only suppressed event of its category; and
 --          "joined": [[name, decision, us of its first sight], ...]: earlier buffered singles, which have ended now; and
 --          "uncounted": [position of a request, ...]: repeats that were dropped, since no message counts them. With "about"

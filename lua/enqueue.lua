@@ -7,7 +7,7 @@
 --           7       HASH   id -> dead letter
 --           8       STRING version of the key layout
 --           9       STRING the namespace that the queue is bound to
---           10      LIST   the ids that producers enqueued last, the newest right (removals.lua); at most MOST_NOTED and a few;
+--           10      LIST   the ids that producers enqueued last, the newest right (removals.lua); at most MOST_NOTED + MOST;
 --                          lives for a day after it was begun, or after removals.lua looked
 --           11      STRING that this notification arrived before; lives as long as ARGV 7 says
 --           12 ...  HASH   the job of each event (RQ's): rq:job:<id>; lives until it is taken

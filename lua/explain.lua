@@ -1,5 +1,5 @@
--- Where events are and what is known of them, all at one instant. Read-only. It answers for the first of "ids" only, where these
--- are so large that no more fit into one answer, but for two at least.
+-- Where events are and what is known of them, all at one instant. Read-only. Of large events it answers for the first of "ids"
+-- only, as many as fit into one answer, and two at least.
 --
 -- @prefixes leased line waits
 -- KEYS      1 events, 2 leases, 3 requeued, 4 lines, 5 timers, 6 cooldowns, 7 pause, 8 dead, 9 dead_ids, 10 awaited, 11 seen as in
@@ -12,14 +12,14 @@
 --          22 scheduled  ZSET  as in take.lua
 --          23 24        STRING, HASH  the version of the limits in force, and number -> what it says (publish.lua)
 --          25 removed   ZSET  as in removals.lua
---          26 27        STREAM  the decision record, of what a limit suppressed and of all others
+--          26 27        STREAM  the decision record, its parts `limited` and `others`
 --          28 endings   ZSET  when each silence ends if nothing more matches (include/silences.lua)
 --          29 ...       HASH  the RQ job of each of "ids"
 -- ARGV[1]   JSON {"now": us | absent, "ids": [id, ...],
 --           "payloads": true: of all, else of those whose id is a digest, "limits": true | absent}
 -- Returns   [JSON {"now", "pause": {field: value}, "silences": {id: JSON}, "endings": {id: instant}, "paused": {category: JSON} | absent, "found": [facts, ...] for each id that is answered for,
 --           "version", "limits": of those in force and what it says, with "limits" and an event that waits for room},
---           payload of each | '', ...]; facts, those that there are:
+--           payload of each | '', ...]; facts: "id", and those that there are:
 --             "header": text of the record's (include/record.lua); with "malformed": true, what of it can be read; else
 --               where the event is:
 --               "owner" who holds it, or "requeued": true,

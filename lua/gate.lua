@@ -7,7 +7,7 @@
 --            log    LIST    microseconds of the charges, the newest first (include/slots.lua)
 --            quota  STRING  how many were charged in each aligned window (include/slots.lua)
 --          and after them, when "version" is given,
---            version STRING  number of the limits in force; permanent
+--            version STRING  version of the limits in force, of workers NUMBER-DIGEST; permanent
 -- ARGV[1]  JSON {"now": us | absent for the server's clock,
 --                "peek": true | absent: decide, charge nothing,
 --                "fresh": true | absent: no id was ever asked for before, so none owns a slot yet,

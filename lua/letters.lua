@@ -3,7 +3,7 @@
 --
 -- KEYS      1 dead  STREAM dead letters
 -- ARGV[1]   JSON {"from", "to": entries, as XRANGE has them, "newest_first": true | absent, "most"}
--- Returns   [[entry, [field, value, ...]], ...]; fewer than there are, but for the last page none is empty
+-- Returns   [[entry, [field, value, ...]], ...]: at most "most"; empty only behind the last letter
 
 local MOST_READ = 262144
 

@@ -19,7 +19,8 @@
 -- Returns   JSON {"events": ["go" | "full" | "lost" | ["over", us] | ["repeat", id, us | null, wait_us] | ["parked", scope, wait_us | null], ...]}
 --           go: nobody waits before it, ask the gate. full: as many of its category wait as may. repeat: the event of this id is
 --           about the same thing; it was admitted at that instant, or holds its slot in line. over: a recovery at that
---           instant came before it. lost: the lease was taken over. The last four, and go, change nothing. wait_us is null while others are deciding about the scope.
+--           instant came before it. These four change nothing. lost: this worker holds it no more: its lease was taken over, or its
+--           header cannot be read and it is the next to be taken. wait_us is null while others are deciding about the scope.
 --           {"stale": version in force} when another one than the call's is: nothing was changed.
 -- Keys of lines and of what waits for a scope are built from names: a line moves to the scope that refused its head.
 -- @include prelude

@@ -20,7 +20,8 @@
 --             "thread": name of its thread | absent, "shadow": [limit that would have refused it, ...] | absent}, ...],
 --           "threads": {"names", "roots": KEYS positions, "keep_us"} (include/threads.lua) | absent}
 -- Returns   JSON {"now", "events": ["go" | ["go", ts] | ["pace" | "cooldown" | "paused", wait_us | null] | "lost", ...]}
---           go: marked as sending, post now; with a ts, under that message. lost: the lease was taken over, do not touch the event.
+--           go: marked as sending, post now; with a ts, under that message. lost: this worker holds it no more: its lease was
+--           taken over, or its header cannot be read and it is the next to be taken.
 --           {"stale": version in force} if that is not the call's: nothing was changed.
 -- Keys of the slots of limits that have changed are built from the names in the header.
 -- The same call, repeated after a lost reply, gives the same answers for events that go.

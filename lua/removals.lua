@@ -8,7 +8,7 @@
 --           others            as in take.lua and settle.lua
 -- ARGV[1]   JSON {"now": us | absent, "most": how many ids to look at, "most_decisions": as in settle.lua,
 --           "settled": as the first call of this look returned it | absent in that call, "ends": true | absent: in its last call}
--- Returns   [settled, id, ...]: how many events have settled, and the ids that were removed
+-- Returns   [settled, id, ...]: how many events had settled when this look began, and the ids that were removed
 -- An event that a worker took is held, or has a decision. A decision is replaced at the earliest after half of "most_decisions"
 -- further ones. If so many events may have settled since the last look began, nothing is known of an id that is not found.
 -- The names of the jobs, rq:job:<id>, follow from the ids.

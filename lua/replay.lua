@@ -13,7 +13,8 @@
 --           "data" goes on the lane in place of the payload; false: there is none, the letter stays
 -- Returns   for each letter that was dealt with 1 replayed, 0 no such letter any more, -1 a job of its id exists: it waits or is
 --           being run, -2 no payload was left, -3 no data in its place; the last three change nothing
--- The job carries "replays", how often the event has come back: a limit that denies it makes it a dead letter again.
+-- The job carries "replays", how often the event has come back: no limit drops or digests it; one that denies it makes it a dead
+-- letter again or, where its category defers, lets it wait.
 -- @include prelude
 -- @include plan
 -- @include dead

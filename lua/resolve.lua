@@ -15,7 +15,8 @@
 --           unposted: nothing about it is in Slack, or nothing that is known. told: ENOUGH older recoveries wait, and no failure
 --           is newer than these. post: its message cannot be edited. wait: an event of its subject is in flight, or its message
 --           may not be edited yet; this one was parked until then. edit: fields of the message, as in include/subjects.lua.
---           lost: the lease was taken over, nothing was changed.
+--           lost: this worker holds it no more: its lease was taken over, or its header cannot be read and it is the next to be
+--           taken.
 -- Keys of subjects, lines and slots are built from names in the call and in headers.
 -- @include prelude
 -- @include plan

@@ -20,7 +20,8 @@
 --             "scopes": [...], "holds": [...], "guarantee", "priority" as in pace.lua,
 --             "slots": "keep" | "hold" | "release",
 --             "remember": true: a repeat of this id is a duplicate for remember_us,
---             "why": JSON text for the decision record | absent, "shown": text and labels for it | absent, "limited": true: a limit or a silence suppressed it,
+--             "why": JSON text for the decision record | absent, "shown": text and labels for it | absent, "limited": true: that goes into the part
+--               `limited` (include/accounting.lua),
 --             "silenced": as in include/silences.lua, of an event that a silence suppressed | absent, "reported": as there, of a report,
 --             "channel": position | absent, "replied": true: the channel answered, "arrived": true: the post may have
 --               arrived, charge the channel's pace,

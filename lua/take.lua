@@ -10,7 +10,7 @@
 --           leased      SET     ids that this owner holds; gone when empty
 --           requeued    ZSET    id -> seq, events whose lease ended, next to be taken, in order
 --           parked      ZSET    id -> deadline, all events that wait
---           lines       ZSET    'channel:NAME' | 'scope:NAME' -> instant at which the next may pass (include/lines.lua)
+--           lines       ZSET    'channel:NAME' | 'paused:CATEGORY' | 'scope:NAME' -> instant at which the next may pass (include/lines.lua)
 --           timers      ZSET    id -> instant at which the event is due
 --           scheduled   ZSET    id -> instant from which on the event may ask for room
 --           posting     HASH    channel -> id whose post is in flight or whose turn it is
@@ -29,7 +29,8 @@
 --           deferred    HASH    category -> how many stand in its lines
 --           deciding    HASH    owner -> JSON {seq, since, scopes, freed, nth} of what it has not decided
 --           wake        LIST    a token that wakes one worker that sleeps
---           limited ... HASH    the decision record (include/accounting.lua): limited, its older part, others, their older part
+--           limited ... HASH    the decision record (include/accounting.lua): limited, its older part, others, their older part;
+--                               limited_log STREAM
 --           freed       HASH    scope -> number of the last slot that became free, counted while some owner is deciding;
 --                               '' -> how many became free, '*' -> a number that holds for all scopes
 --           paused      HASH    "*" or category -> JSON, what is paused by hand
@@ -40,7 +41,8 @@
 --           tallies     SET     see include/digest.lua
 --           names       ZSET    category that the books count by name -> its place by first sight; permanent
 --           reopening   HASH    how far due.reopen has come with lines and timers (include/due.lua); absent otherwise
---           turns       HASH    channel -> turns taken in its line (include/lines.lua); gone with the line
+--           turns       HASH    channel -> turns taken in its line (include/lines.lua); gone when the line's last event is handed
+--                               out; where that was cancelled or has expired, after the channel's next event
 --           failures    HASH    channel -> its failures in a row (include/pause.lua); lives an hour after the last one
 -- ARGV[1]   JSON {"now": us | absent, "owner", "lease_us", "new": most requeued and new events. Waiting events that were taken
 --             use up places of "new", three quarters of them at most,
@@ -60,7 +62,7 @@
 -- ARGV[2]   absent, or what include/intake.lua needs to drop new events by the pre-check; ARGV[3] absent, or the marks that the
 --           worker gives for jobs without one
 -- Returns   [JSON {"now", "version": in force | null, "next": us | null (next instant at which an event may be taken),
---           "next_busy": the same for an owner that can post nothing, "lease": us at which the first lease ends, and with it an owner that is gone,
+--           "next_busy": the same for an owner that can post nothing, "lease": us from which on the first lease has ended and its events may be taken over,
 --           "posts_wait": whether parked events wait for a sender, "more": there is more to take, "suspended",
 --           "silences": {"version", "rows": {id: JSON}} | absent: those of the call, "duplicates": [id, ...],
 --           "refused": [[category, position of the scope, of its window, us until there is room, "id id ..."], ...] | null: dropped
@@ -90,6 +92,7 @@
 -- @include intake
 -- @include due
 
+-- Marks of a worker are for as many jobs as a call looks at: _LOOKS and _MOST_LOOKS of store/stock_jobs.py are these too.
 local LOOKS = 8 -- with the pre-check, a call looks at up to so many times as many new events as it may hand out
 local MOST_LOOKS = ARGV[3] and 512 or 1024 -- but at no more than these, unless it may hand out more; marks of a worker cost more
 local MOST_LATER = 100 -- scheduled jobs that come to their lane in one call

@@ -50,7 +50,7 @@ class Asking(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Admitting:
-    """A verdict for each that asked, but for the places in ``lost``: another worker has these, nothing was decided.
+    """A verdict for each that asked, but for the places in ``lost``: this worker holds these no more.
 
     Those that were refused and drop have ended, but for those in ``buffered``: each was parked for so many
     microseconds, as the only one of its category. ``joined`` are such events of before that a second one has ended.
@@ -202,7 +202,7 @@ class Observer(Protocol):
         ...
 
     def lost(self, events: Sequence[Leased | Undecodable]) -> None:
-        """Events another worker has taken over."""
+        """Events that this worker holds no more."""
         ...
 
     def recovered(self, events: Sequence[Recovered]) -> None:

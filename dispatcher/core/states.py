@@ -369,7 +369,10 @@ class Awaited(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """Another worker has the event."""
+    """The worker holds the event no more.
+
+    Its lease was taken over, or its header cannot be read and it is the next to be taken.
+    """
 
 
 Finding: TypeAlias = Posted | Unposted | Uneditable | Awaited | Lost

@@ -272,8 +272,9 @@ def at_pace(settlement: Settlement, policy: Policy) -> Settlement:
 def denied(candidate: Candidate, verdict: Denied, policy: Policy) -> Settlement | Deferral:
     """What happens to a denied event: if it was admitted before, it only waits; else ``on_limit`` decides.
 
-    A replayed event is never dropped or digested: it becomes a dead letter again. One that has waited for the end of
-    quiet hours goes on waiting, whatever ``on_limit`` says: else the end of a night would drop what it has held.
+    A replayed event is never dropped or digested: it becomes a dead letter again or, where its category defers, waits.
+    One that has waited for the end of quiet hours goes on waiting, whatever ``on_limit`` says: else the end of a night
+    would drop what it has held.
     """
     leased, terms = candidate.leased, candidate.terms
     reason = limit_reason(verdict.scope)

@@ -340,7 +340,7 @@ class EventLog:
                 self.say(f"{leased.id.partition(':')[0]}.parked", category=leased.event.category, reason=reason)
 
     def lost(self, events: Sequence[Leased | Undecodable]) -> None:
-        """``lease.lost``: another worker has the event, nothing was changed here."""
+        """``lease.lost``: this worker holds the event no more."""
         for each in events:
             self._write(self._log.warning, "lease.lost", subject_facts(each))
 

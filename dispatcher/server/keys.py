@@ -94,7 +94,10 @@ class Keys:
 
     @cached_property
     def lines(self) -> str:
-        """ZSET, ``channel:#ops`` and ``scope:global`` -> instant (us) at which the next may pass; empty."""
+        """ZSET, when (us) the next may pass; empty.
+
+        ``channel:#ops``, ``paused:errors`` and ``scope:global`` -> instant.
+        """
         return self._key("lines")
 
     @cached_property
@@ -106,7 +109,9 @@ class Keys:
         """ZSET, who waits in one line, in order; empty.
 
         ``channel:#ops``: id -> class and seq.
+        ``paused:errors``: id -> class and seq.
         ``category:errors`` or ``label:deploys:host=db1``: id -> priority and seq.
+        ``silence:3:errors`` or ``quiet:category:errors``: id -> priority and seq.
         """
         return self.line_prefix + name
 
@@ -218,7 +223,11 @@ class Keys:
 
     @cached_property
     def turns(self) -> str:
-        """HASH, channel -> turns taken in its line, by 16; gone with the line."""
+        """HASH, channel -> turns taken in its line, by 16.
+
+        Gone when the line's last event is handed out; where that was cancelled or has expired, after the channel's next
+        event.
+        """
         return self._key("turns")
 
     @cached_property
@@ -238,7 +247,10 @@ class Keys:
 
     @cached_property
     def enqueued(self) -> str:
-        """LIST, the last 10,000 ids that producers enqueued, those aside that were taken; lives a day."""
+        """LIST, the last 10,000 to 11,000 ids that producers enqueued; lives a day.
+
+        Without those that were looked through and taken.
+        """
         return self._key("enqueued")
 
     def fold(self, name: str) -> str:
@@ -292,7 +304,7 @@ class Keys:
 
     @cached_property
     def decision_logs(self) -> tuple[str, str]:
-        """STREAMS, the decision record: of what a limit suppressed, of all others; for seven days after the last."""
+        """STREAMS, the decision record in two parts, see ``decisions``; for seven days after the last."""
         return self._key("decisions:limited:log"), self._key("decisions:others:log")
 
     @cached_property
@@ -302,9 +314,10 @@ class Keys:
 
     @cached_property
     def decisions(self) -> tuple[str, str, str, str]:
-        """HASHES, id -> entry of its decision: what a limit suppressed, its older part, all others, their older part.
+        """HASHES, id -> entry of its decision: two parts of the record, each with its older half.
 
-        They live for seven days after the last decision.
+        The first has what was dropped, duplicates, and what limits, silences and quiet hours ended otherwise; the
+        second has all else. They live for seven days after the last decision.
         """
         limited, others = self._key("decisions:limited"), self._key("decisions:others")
         return limited, f"{limited}:older", others, f"{others}:older"

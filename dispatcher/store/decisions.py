@@ -82,7 +82,10 @@ class Decisions:
             yield list(filter(wanted.matches, part))
 
     def suppressed(self) -> Iterator[Decision]:
-        """What limits, silences and quiet hours have ended, the newest first, read in pages as it is asked for."""
+        """What was dropped, duplicates, and what limits, silences and quiet hours ended otherwise.
+
+        The newest first, read in pages as it is asked for.
+        """
         return self._backwards(self._logs[0])
 
     def kept_since_us(self) -> int | None:

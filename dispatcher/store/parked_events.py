@@ -79,7 +79,7 @@ class Cancelled(IntEnum):
 class ParkedEvents:
     """The parked events of a namespace. Every method raises ``GateUnavailable`` when the server is away.
 
-    The policy says which slots an event has to give back, and where it would be posted: it should be the workers'.
+    The policy says where an event would be posted, and how much of it the record keeps: it should be the workers'.
     """
 
     def __init__(  # noqa: PLR0913 - collaborators first, figures by name

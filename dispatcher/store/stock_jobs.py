@@ -17,7 +17,10 @@ from dispatcher.store.rq_keys import QueueKeys
 
 _LOOKS: Final = 8
 _MOST_LOOKS: Final = 512
-"""A ``take`` with marks looks at ``_LOOKS`` times as many jobs as it may hand out, and at no more than these."""
+"""A ``take`` with marks looks at ``_LOOKS`` times as many jobs as it may hand out, and at no more than these.
+
+Both are in ``take.lua`` too: LOOKS and MOST_LOOKS.
+"""
 
 _LONGEST_REST: Final = 64
 """Takes between two looks that find nothing, at most."""

@@ -10,8 +10,9 @@
 -- a difference, and "parked errors limit" is left out. The number of the minute since 1970 ends the key's name. The hash lives for
 -- KEPT_US at least. After a step back of the clock an earlier minute goes on.
 --
--- The decision record says what became of events, once for those that a limit suppressed and once for all others, so that a
--- storm evicts nothing that was sent. Each of the two is a stream and its index:
+-- The decision record says what became of events. It has two parts, so that a storm evicts nothing that was sent: `limited` has what
+-- was dropped, duplicates, and what limits, silences and quiet hours ended otherwise (as digested or dead); `others` has all
+-- else. Each part is a stream and its index:
 --   stream  an entry for each call. Its id is N-0: N events are on record up to this entry. Its pairs: "INSTANT WHY" -> the ids
 --           of the events that ended so, separated by blanks, and behind them a line "TEXT",{LABELS} for each of them, in the same
 --           order; an empty one where text and labels are not known.

@@ -77,7 +77,7 @@ local gate = module(function(gate)
   end
 
   -- The instant from which the request has room (at or before now: it has), the position and the window that free up
-  -- last, and the positions to charge. `free` takes the place of `gate.free_at`.
+  -- last, and the positions to charge. `free` is `gate.free_at`, or what takes its place.
   function gate.decide(scopes, request, now, free)
     local id, at, denier, window, chosen = request[1], now, nil, nil, request
     for i = 2, #request do

@@ -9,7 +9,8 @@
 --                 shown: how many Slack was told of; channel, ts: of that message; next: when another may be posted;
 --                 failed: that it cannot be posted was told; snap: JSON of all this, as the digest message was last given it;
 --                 of:SUBJECT: of quiet hours, '1' where what an event is about fails, '0' where that is over; resolved: how many are;
---                 buffered: the buffered single, which is parked, its name and whether it is to be remembered.
+--                 buffered: id of the buffered single, which is parked; name: its name, if that is another; words: its text and
+--                 labels for the record; remember: '1' if it is to be remembered.
 --                 Lives until its digest message has told of all, or the buffered single has left. That of repeats,
 --                 'repeat:CATEGORY:DIGEST', is there from the post of the message that they are counted in, until `next`: when
 --                 another one may be posted; event: the id of the event that was posted; text: what its message said at first;

@@ -1,20 +1,24 @@
 -- An event's record in the hash `events`: a line of JSON, the header, then the payload as the producer wrote it.
 --
--- Header: seq (order of first sight), seen (instant of first sight), and once they are known category, counted (its name in the
--- books), channel, attempt (tries used up), posts (posts started), unknown (posts whose fate is unknown), state ("sending" while
--- a post may be under way, "waiting" while parked), timer (true: parked on a timer), scheduled (true: it waits for the instant from which
--- on it may ask for room), why (reason and code for which it waits or waited on either; absent after a death), shadow (limits that would have refused it), solo (its channel has a pace) and pace (the
--- window of that, us), order (its class in its channel's line, include/lines.lua), held (true: it owns held slots), holds and
--- slots (names of the scopes in which it holds slots, and of all in which it has one), takes (how often it was taken up),
--- waits and waited (for what it waits or waited last, and of all that it waited for what tells most, include/accounting.lua), replays (how often it came back from the dead letters), deaths (how many workers died holding it), buffered (instant since
--- which it waits as the only suppressed one), digest (true: a digest message, of include/digest.lua or include/silences.lua), line and rank (where
--- it stands or stood in a category's line, while it is not admitted), sent and first (when its last and its first post were
--- marked as sending), unconfirmed (while the fate of its last post is to be reconciled: how many history scans failed so far),
--- resent (posts made again after one that never arrived), entry (the line it waits in, where that is not its channel's), code (what
--- its last post was answered with, that did not arrive), root (ts of the message that its last post went under, by the key of its
--- thread), gone (of an event that is posted to its category's fallback: the channel that it was meant for, and what Slack said of
--- it); while it is unconfirmed, place (Slack's id of its channel), trouble (whether posts fail there, include/pause.lua) and
--- back (how far the clock was stepped back since its first post, us). Instants are strings of microseconds: cjson writes 14 digits.
+-- Header: seq (order of first sight), seen (instant of first sight), and once they are known category, counted (its name in
+-- the books), channel, attempt (tries used up), posts (posts started), unknown (posts whose fate is unknown), state ("sending"
+-- while a post may be under way, "waiting" while parked), timer (true: parked on a timer), scheduled (true: it waits for the
+-- instant from which on it may ask for room), why (reason and code for which it waits, or waited last, on a timer, for its
+-- instant, or where pace.lua parked it; absent once a worker that died or stopped has left it to be reconciled), shadow
+-- (limits that would have refused it), solo (its channel has a pace) and pace (the window of that, us), order (its class in
+-- its channel's line, include/lines.lua), held (true: it owns held slots), holds and slots (names of the scopes in which it
+-- holds slots, and of all in which it has one), takes (how often it was taken up), waits and waited (for what it waits or
+-- waited last, and of all that it waited for what tells most, include/accounting.lua), replays (how often it came back from
+-- the dead letters), deaths (how many workers died holding it), buffered (instant since which it waits as the only suppressed
+-- one), digest (true: a digest message, of include/digest.lua or include/silences.lua), line and rank (where it stands or
+-- stood in a category's line, while it is not admitted), deadline (instant at which it expires), sent and first (when its last
+-- and its first post were marked as sending), unconfirmed (while the fate of its last post is to be reconciled: how many
+-- history scans failed so far), resent (posts made again after one that never arrived), entry (the line it waits in, where
+-- that is not its channel's), code (what its last post was answered with, that did not arrive), root (ts of the message that
+-- its last post went under, by the key of its thread), gone (of an event that is posted to its category's fallback: the
+-- channel that it was meant for, and what Slack said of it); while it is unconfirmed, place (Slack's id of its channel),
+-- trouble (whether posts fail there, include/pause.lua) and back (how far the clock was stepped back since its first post,
+-- us). Instants are strings of microseconds: cjson writes 14 digits.
 local record = module(function(record)
   local MOST_SEQ = 562949953421312 -- 2^49: below it a line can hold it beside the class of an event
   local LAST_INSTANT = 4503599627370496 -- 2^52: below it a held slot can hold it

@@ -8,7 +8,7 @@
     server.log        the server's log of this run; server.log.1 of the run before
     appendonlydir/    the data
 
-Both locks are ``flock`` locks: the kernel frees them with the last process that holds them, however it ended.
+All of them are ``flock`` locks: the kernel frees them with the last process that holds them, however it ended.
 The lock files themselves are never removed.
 """
 
