@@ -42,8 +42,8 @@ from dispatcher.store.intake import shown_of
 from dispatcher.store.script_rows import about_of, once_beside_key, told_of
 from dispatcher.store.tallies import collects_us, samples_of
 
-MOST_CATEGORIES: Final = 256
-"""Categories that are named at a time; more go the longer way.
+MOST_CATEGORIES: Final = 1_024
+"""Categories that are named at a time. One more takes the place of the one of which no event came for the longest.
 
 Each adds some 140 bytes to each ``take``. Where its events come, to ask its limits costs the server some 20 us.
 """
@@ -112,12 +112,13 @@ class Prefilter:
     def add_repeats(self, category: str, window_us: int, *, configured: bool) -> None:
         """Name the category as one whose repeats are dropped, for a while or until quiet hours begin."""
         loud_s = self._loud_s(category)
-        if loud_s <= 0 or (category not in self._repeats and len(self._repeats) >= MOST_CATEGORIES):
+        if loud_s <= 0:
             return
         until_s = self._clock() + min(REPEATING_S, loud_s)
-        known = self._repeats.get(category)
+        known = self._repeats.pop(category, None)
         if known is None or (known.window_us, known.configured) != (window_us, configured):
             self._call = None
+        _make_room(self._repeats)
         self._repeats[category] = _Repeats(window_us, configured, until_s)
         self._soonest_s = min(self._soonest_s, until_s)
 
@@ -126,14 +127,20 @@ class Prefilter:
         loud_s = self._loud_s(category)
         if loud_s <= 0:
             return
-        known = self._refusals.get(category)
-        if known is None and len(self._refusals) >= MOST_CATEGORIES:
-            return
         until_s = self._clock() + min(denied.retry_after_us / US, loud_s)
+        known = self._refusals.pop(category, None)
         if known is None or known.demands != demands:
             self._call = None
+        _make_room(self._refusals)
         self._refusals[category] = _Refusal(demands, configured, until_s)
         self._soonest_s = min(self._soonest_s, until_s)
+
+    def note(self, groups: Sequence[Prefiltered]) -> None:
+        """Events of these categories were dropped: where there are too many, others are forgotten first."""
+        for category, *_ in groups:
+            for named in (self._refusals, self._repeats):
+                if category in named:
+                    named[category] = named.pop(category)
 
     def follow(self, hours: QuietHours) -> None:
         """Name none: other limits are in force, with these quiet hours."""
@@ -191,6 +198,12 @@ class Prefilter:
         }
         text = "".join(f"\n{name}\t{encode(facts).decode()}" for name, facts in named.items())
         return PrefilterCall(text, [scope for _, scope in scopes.values()])
+
+
+def _make_room(named: dict[str, Any]) -> None:
+    """For one more; the first is the one of which nothing came for the longest."""
+    if len(named) >= MOST_CATEGORIES:
+        del named[next(iter(named))]
 
 
 class Admission:

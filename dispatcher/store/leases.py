@@ -153,7 +153,7 @@ class Outbox:
         if self._fingerprint is not None:
             call["fingerprint"] = self._fingerprint
         self._nth, self._goes_on = 0, True
-        taken = self._note_stock_jobs(self._ask(call)())
+        taken = self._noted(self._ask(call)())
         if self._prefilter is not None:
             self._prefilter.tell_time(taken.now_us)
         self._is_new, self._fingerprint = False, None
@@ -310,7 +310,7 @@ class Outbox:
         if self._reader is None:
             raise RuntimeError("nothing was asked for ahead")
         self._promised.popleft()
-        taken = self._note_stock_jobs(self._reader.result())
+        taken = self._noted(self._reader.result())
         self._nth += 1
         self._goes_on = self._goes_on and taken.undecided is not None
         if taken.nth > self._nth and self.ahead:  # a later call, on another connection, ran before
@@ -381,7 +381,10 @@ class Outbox:
 
         return read_answer
 
-    def _note_stock_jobs(self, taken: Taken) -> Taken:
+    def _noted(self, taken: Taken) -> Taken:
+        """The batch, after what it tells of later ones is noted."""
+        if self._prefilter is not None:
+            self._prefilter.note(taken.prefiltered)
         if taken.has_unmarked or self._stock_jobs.are_coming:
             ended = [*taken.duplicates, *(name for group in taken.prefiltered for name in group.names)]
             self._stock_jobs.taken(ended, [each.id for each in taken.batch], has_unmarked=taken.has_unmarked)

@@ -26,6 +26,7 @@ local intake = module(function(intake)
   -- colon, which only ids of digest messages have
   local MAX_RAW = 1048576 -- bytes kept of a payload that is too large to be an event
   local CHUNK = 64 -- jobs that are read at once
+  local MOST_GROUPS = 256 -- that the pre-check ends of a lane in one call: a group costs more than two events do
   local MOST_SHOWN = 2048 -- bytes of text and labels that the record takes from a mark
 
   local ids, records, sizes, seqs = {}, {}, {}, {}
@@ -476,12 +477,12 @@ local intake = module(function(intake)
     end
   end
 
-  -- Looks at up to `most` new events of a lane that holds some, and hands out up to `room`; fewer if they are large. `refusal_of` returns
-  -- the group in which an event with a mark ends; absent without a pre-check. Returns how many events it looked at, and how
-  -- many of these were refused.
+  -- Looks at up to `most` new events of a lane that holds some, and hands out up to `room`; fewer if they are large, or if the pre-check
+  -- ends them in many groups. `refusal_of` returns the group in which an event with a mark ends; absent without a pre-check. Returns
+  -- how many events it looked at, and how many of these were refused.
   function intake.take_lane(at, lane, most, room, refusal_of)
-    local popped, gone = 0, 0
-    while popped < most and popped - gone < room and not intake.is_full() do
+    local popped, gone, most_groups = 0, 0, #intake.refused + MOST_GROUPS
+    while popped < most and popped - gone < room and not intake.is_full() and #intake.refused < most_groups do
       local number = math.min(CHUNK, most - popped, room - popped + gone)
       local some = redis.call('LRANGE', lane, popped, popped + number - 1)
       if #some == 0 then

@@ -14,6 +14,7 @@ from dispatcher.core.explain import Decision
 from dispatcher.core.limits import US, Bounds, Denied, Lane, Limit, Reason
 from dispatcher.core.posts import Receipt, Rejected, Retryable
 from dispatcher.core.states import Leased, Prefiltered
+from dispatcher.store.admission import MOST_CATEGORIES
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.intake import Intake, seal
@@ -643,6 +644,33 @@ def test_the_largest_batch_of_all_may_be_dropped_at_once(stage: Stage, ann: Work
     assert stage.redis.zcount(stage.keys.seen, START_US + 1, "+inf") == 2 + most
     assert stage.redis.zcount(stage.keys.seen, "-inf", START_US) == 9_000 - 2 * most
     assert stage.total("dropped") == 1 + most
+
+
+def test_events_of_many_categories_are_ended_in_several_calls_and_those_of_the_lane_low_in_each(stage: Stage) -> None:
+    """A call ends those of some categories only: each costs time of its own."""
+    categories = [f"c{n}" for n in range(300)]
+    ann = close(stage, OURS, *categories)
+    for category in categories:
+        stage.send(f"{category}-more", category=category)
+    stage.send("low", category="c299", priority=Lane.LOW)
+    first = ann.take()
+    assert (gone(first), first.more) == ([*(f"c{n}-more" for n in range(256)), "low"], True)
+    second = ann.take()
+    assert (gone(second), second.more) == ([f"c{n}-more" for n in range(256, 300)], False)
+
+
+def test_a_category_whose_events_come_is_named_longer_than_one_whose_events_do_not(stage: Stage) -> None:
+    names = [f"c{n}" for n in range(MOST_CATEGORIES)]
+    stage.intake = Intake(stage.redis, stage.keys, stage.queue, max_waiting=10_000, clock=stage.clock)
+    ann = close(stage, OURS, *names)
+    stage.send("of-c0", category="c0")
+    assert gone(ann.take()) == ["of-c0"]
+    stage.send("late-sent", "late-dropped", category="late")
+    ann.run()
+    for name in ("c0", "c1", "c2", "late"):
+        stage.send(f"{name}-more", category=name)
+    taken = ann.take()
+    assert (handed_out(taken), sorted(gone(taken))) == (["c1-more"], ["c0-more", "c2-more", "late-more"])
 
 
 def test_no_more_is_handed_out_than_asked_for(stage: Stage, ann: Worker) -> None:

@@ -121,19 +121,26 @@ def test_a_category_that_is_refused_again_is_named_for_longer(prefilter: Prefilt
     assert named(prefilter) == []
 
 
-def test_no_more_are_named_than_may(prefilter: Prefilter, clock: Seconds) -> None:
-    for n in range(MOST_CATEGORIES + 2):
-        close(prefilter, f"c{n}", wait_us=(5 if n == 3 else 60) * US)
-    assert named(prefilter) == [f"c{n}" for n in range(MOST_CATEGORIES)]
-    close(prefilter, "c0", wait_us=90 * US)
+def test_one_more_takes_the_place_of_the_one_of_which_no_event_came_for_the_longest(prefilter: Prefilter) -> None:
+    names = [f"c{n}" for n in range(MOST_CATEGORIES)]
+    for name in names:
+        close(prefilter, name)
+    assert named(prefilter) == names
+    close(prefilter, "c0")  # it was refused once more
+    prefilter.note([Prefiltered("c1", denied(), ["a", "b"], 7), Prefiltered("unknown", denied(), ["c"], 7)])
     close(prefilter, "late")
-    assert len(named(prefilter)) == MOST_CATEGORIES
-    clock.now_s += 5
-    assert len(named(prefilter)) == MOST_CATEGORIES - 1
-    close(prefilter, "late")
-    assert named(prefilter)[-1] == "late"
-    clock.now_s += 60
-    assert named(prefilter) == ["c0", "late"]
+    close(prefilter, "later")
+    assert set(names) - set(named(prefilter)) == {"c2", "c3"}
+    assert set(named(prefilter)) - set(names) == {"late", "later"}
+
+
+def test_repeats_of_no_more_categories_are_looked_for_than_may(prefilter: Prefilter) -> None:
+    names = [f"c{n}" for n in range(MOST_CATEGORIES)]
+    for name in names:
+        prefilter.add_repeats(name, HOUR_US, configured=True)
+    prefilter.note([Prefiltered("c0", denied(), ["a"], 7)])
+    prefilter.add_repeats("late", HOUR_US, configured=True)
+    assert set(named(prefilter)) == {f"#{name}" for name in names} - {"#c1"} | {"#late"}
 
 
 def test_with_other_limits_none_is_named(prefilter: Prefilter, clock: Seconds) -> None:
