@@ -584,10 +584,11 @@ local slots = module(function(slots)
   -- LOG    a list of instants, the newest first. The clock stepped back: what is admitted then counts as charged at the
   --        newest instant kept, so the list stays in order.
   -- QUOTA  for scopes with fixed windows alone: a string "us:window:count ...", for each window of length `us` how many were
-  --        admitted in the one that began at window * us. The clock stepped back: nobody is admitted until it is back in
-  --        the window counted last.
+  --        admitted in the one that began at window * us. A call counts in the windows that it names, and keeps up to MOST_KEPT
+  --        others as they are until they end: other processes may name them. The clock stepped back: nobody is admitted until
+  --        it is back in the window counted last.
   function slots.log_stores()
-    local LOG, QUOTA = {}, {}
+    local LOG, QUOTA, MOST_KEPT = {}, {}, 8
 
     function LOG.look(view)
       view.live, view.lapsed, view.ahead = 0, 0, 0
@@ -634,8 +635,9 @@ local slots = module(function(slots)
     end
 
     function QUOTA.look(view)
-      view.live, view.counts = 0, {}
+      view.live, view.counts, view.stored = 0, {}, 0
       for us, window, count in string.gmatch(redis.call('GET', view.key) or '', '(%d+):(%d+):(%d+)') do
+        view.stored = view.stored + 1
         view.counts[tonumber(us)] = { window = tonumber(window), count = tonumber(count) }
       end
     end
@@ -660,12 +662,25 @@ local slots = module(function(slots)
     end
 
     function QUOTA.add(view)
-      local counts = {}
+      if not view.live then
+        QUOTA.look(view)
+      end
+      local counts, longest, unnamed = {}, largest(view, US), view.stored
       for i, window in ipairs(view.windows) do
         local current = math.floor(view.now / window[US])
         counts[i] = string.format('%.0f:%.0f:%d', window[US], current, QUOTA.used(view, window) + view.adding)
+        local counted = view.counts[window[US]]
+        if counted and not counted.is_named then
+          counted.is_named, unnamed = true, unnamed - 1
+        end
       end
-      plan.write('SET', view.key, table.concat(counts, ' '), 'PX', math.ceil(largest(view, US) / 1000) + 1)
+      for us, counted in pairs(unnamed > 0 and view.counts or {}) do
+        if not counted.is_named and counted.window >= math.floor(view.now / us) and #counts < #view.windows + MOST_KEPT then
+          counts[#counts + 1] = string.format('%.0f:%.0f:%d', us, counted.window, counted.count)
+          longest = math.max(longest, us)
+        end
+      end
+      plan.write('SET', view.key, table.concat(counts, ' '), 'PX', math.ceil(longest / 1000) + 1)
     end
 
     return { set = SET, log = LOG, quota = QUOTA }

@@ -163,9 +163,9 @@ class GateModel:
         self.charged.add(scope.name)
         if has_quota(scope):
             counted = self.quotas[scope.name]
-            self.quotas[scope.name] = {
-                limit.window_us: [*counted.get(limit.window_us, ()), now_us] for limit in scope.limits
-            }
+            current = {us: each for us, each in counted.items() if max(each) // us >= now_us // us}
+            named = {limit.window_us: [*counted.get(limit.window_us, ()), now_us] for limit in scope.limits}
+            self.quotas[scope.name] = current | named
             return
         if not scope.ids:
             log = self.logs[scope.name]

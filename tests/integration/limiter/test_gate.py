@@ -140,6 +140,29 @@ def test_a_window_aligned_to_the_clock_begins_anew_with_its_quarter(limiter: Lim
     ]
 
 
+def test_a_fixed_window_keeps_its_count_when_others_ask_without_naming_it(limiter: Limiter, redis: Database) -> None:
+    noon_us = 1_732_104_000 * US
+    both, hour = Scope("quota", ["50/1h fixed", "3/1d fixed"], ids=False), Scope("quota", ["50/1h fixed"], ids=False)
+    for n in range(3):
+        assert limiter.try_acquire([both], now_us=noon_us + n) == Admitted()
+        assert limiter.try_acquire([hour], now_us=noon_us + n) == Admitted()
+    assert limiter.try_acquire([both], now_us=noon_us + 3) == Denied("quota", both.limits[1], 43_200 * US - 3)
+    assert redis.pttl(KEYS.quota("quota")) > 3_600_000
+    assert limiter.try_acquire([both], now_us=noon_us + 43_200 * US) == Admitted(), "the next day"
+
+
+def test_a_fixed_window_that_is_over_or_one_of_many_that_nobody_names_is_not_kept(
+    limiter: Limiter, redis: Database
+) -> None:
+    noon_us, key = 1_732_104_000 * US, KEYS.quota("quota")
+    for minutes in range(1, 100):
+        limiter.try_acquire([Scope("quota", f"5/{minutes}m fixed", ids=False)], now_us=noon_us)
+    assert (redis.get(key) or b"").count(b" ") == 8
+    limiter.try_acquire([Scope("quota", "5/1d fixed", ids=False)], now_us=noon_us + 3_600 * US * 2)
+    assert (redis.get(key) or b"").split(b":", 1)[0] == b"86400000000"
+    assert b" " not in (redis.get(key) or b"")
+
+
 @pytest.mark.parametrize(("charged", "blocked_s"), [(1, 600), (2, 600 + 3_600)])
 def test_a_clock_stepped_back_over_a_quota_blocks_until_there_is_room_in_the_window_that_was_charged(
     limiter: Limiter, charged: int, blocked_s: int
