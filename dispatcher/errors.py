@@ -3,7 +3,7 @@
     DispatcherError
       ConfigError          mend the configuration: said at start, before anything runs
       RateLimited          the limiter library's guard: come back after ``retry_after``
-      GateUnavailable      Redis did not answer: nothing was posted, the event stays leased
+      GateUnavailable      Redis did not answer: ask again later, with the same id
       GateRefused          Redis refused the gate: asking again does not help
       StaleLimits          the limits have changed: ask by those in force
       SendStopped          base of what ends ``send`` and ``send_many``; tells how far they got
@@ -13,7 +13,7 @@
         QueueFull            too many events are held: slow down
         DuplicateEvent       asked for by ``on_duplicate="raise"``: ids that are already present
 
-What a post to Slack came to is a value (``limits.PostResult``), not an exception.
+What a post to Slack came to is a value (``dispatcher.core.posts.PostResult``), not an exception.
 """
 
 from __future__ import annotations
@@ -44,14 +44,20 @@ class RateLimited(DispatcherError):
     """
 
     def __init__(self, scope: str, limit: str, retry_after: float) -> None:
-        super().__init__(f"{scope} has used its {limit}; there is room in {retry_after:.6f} s")
+        super().__init__(scope, limit, retry_after)  # with these it is made again in another process
         self.scope = scope
         self.limit = limit
         self.retry_after = retry_after
 
+    def __str__(self) -> str:
+        return f"{self.scope} has used its {self.limit}; there is room in {self.retry_after:.6f} s"
+
 
 class GateUnavailable(DispatcherError):
-    """Redis did not answer; what was in hand stays leased and is taken up again."""
+    """Redis did not answer, is full, or is a read-only replica; whether the call changed anything is unknown.
+
+    A worker's events stay leased, and are taken again.
+    """
 
 
 class GateRefused(DispatcherError):
@@ -62,9 +68,12 @@ class StaleLimits(DispatcherError):
     """A call named other limits than those in force; nothing was decided."""
 
     def __init__(self, asked: str, in_force: str) -> None:
-        super().__init__(f"the call is for version {asked} of the limits, in force is version {in_force}")
+        super().__init__(asked, in_force)
         self.asked = asked
         self.in_force = in_force
+
+    def __str__(self) -> str:
+        return f"the call is for version {self.asked} of the limits, in force is version {self.in_force}"
 
 
 class SendStopped(DispatcherError):
