@@ -90,9 +90,12 @@ class _Batch(Generic[Question, Answer]):
         return True
 
     async def send(self, ask: Ask[Question, Answer]) -> None:
-        """Ask, and hand the answers out."""
+        """Ask what somebody still waits for, and hand the answers out."""
+        asked = [pair for pair in zip(self._questions, self._answers, strict=True) if not pair[1].done()]
+        if not asked:
+            return
         try:
-            await _hand_out(ask, self._questions, self._answers)
+            await _hand_out(ask, *zip(*asked, strict=True))
         except asyncio.CancelledError:  # those who were not answered are cancelled as well
             for waiting in self._answers:
                 waiting.cancel()

@@ -133,6 +133,25 @@ def test_simultaneous_requests_go_in_few_calls(run: Run, redis: Database, tasks:
     assert evalshas(redis) <= calls
 
 
+@pytest.mark.parametrize("cancelled", ["first", "both"])
+def test_a_task_that_is_cancelled_before_its_question_has_left_is_not_charged(
+    run: Run, redis: Database, cancelled: str
+) -> None:
+    async def body(limiter: AsyncLimiter) -> None:
+        await limiter.try_acquire(USER, "before")
+        redis.config_resetstat()
+        tasks = [asyncio.create_task(limiter.try_acquire(USER, id_)) for id_ in "ab"]
+        await asyncio.sleep(0)
+        for task in tasks if cancelled == "both" else tasks[:1]:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+    run(body)
+    left = [b"before"] if cancelled == "both" else [b"before", b"b"]
+    assert redis.zrange(KEYS.scope("user"), 0, -1) == left
+    assert evalshas(redis) == len(left) - 1
+
+
 def test_each_of_several_consecutive_requests_goes_at_once(run: Run, redis: Database) -> None:
     async def body(limiter: AsyncLimiter) -> None:
         await limiter.try_acquire(USER)
