@@ -20,7 +20,6 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
-from redis.exceptions import RedisError
 
 from dispatcher.errors import GateUnavailable
 from dispatcher.jsonio import answer_text
@@ -98,8 +97,9 @@ class Bells:
                 return True
             self._channels.add(channel)
             if self._listener is None:
-                self._listener = _Listener(self, pool)
-                self._listener.start()
+                listener = _Listener(self, pool)
+                listener.start()
+                self._listener = listener
             else:
                 self._listener.poke()
             failures = self._failures
@@ -177,6 +177,14 @@ class _Listener(threading.Thread):
         self._ours.setblocking(False)  # noqa: FBT003 - socket's own
         self._theirs.setblocking(False)  # noqa: FBT003 - as above
 
+    def start(self) -> None:
+        """As of a thread; raises ``RuntimeError`` where there can be no more threads."""
+        try:
+            super().start()
+        except RuntimeError:
+            self.close()
+            raise
+
     def poke(self) -> None:
         """Have it look at what has changed."""
         with suppress(OSError):  # it was poked often already, or has ended
@@ -196,7 +204,7 @@ class _Listener(threading.Thread):
                 begun_s = time.monotonic()
                 try:
                     self._listen()
-                except (RedisError, OSError) as error:
+                except Exception as error:  # noqa: BLE001 - also one of the application's, as from a credential provider
                     self._bells.failed(error)
                 else:
                     return
@@ -342,7 +350,7 @@ class AsyncBells:
                 while self._connection is connection:
                     self._read(await connection.read_response())
                     pause_s = _FIRST_PAUSE_S
-            except (RedisError, OSError) as error:
+            except Exception as error:  # noqa: BLE001 - as in _Listener
                 self._failures += 1
                 self._failure = error
                 self._ring_all()

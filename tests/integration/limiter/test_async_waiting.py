@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pytest
 import redis.asyncio
+from redis import CredentialProvider
 
 from dispatcher.core.limits import Admitted, Limit, Scope
 from dispatcher.errors import GateRefused, GateUnavailable, RateLimited
@@ -213,6 +214,53 @@ def test_a_task_is_cancelled_within_a_second_where_the_server_does_not_answer(ow
             waits.cancel()
             done, _ = await asyncio.wait({waits}, timeout=2 * QUIT_S)
             assert done == {waits}
+
+    asyncio.run(main())
+
+
+def test_a_task_that_waits_on_a_server_that_answers_no_more_asks_it_once(own_server: RedisServer) -> None:
+    async def main() -> None:
+        async with redis.asyncio.Redis.from_url(own_server.url, socket_timeout=QUIT_S, retry=None) as client:
+            limiter = AsyncLimiter(client, namespace="shop")
+            await limiter.acquire(ONE)
+            waits = asyncio.create_task(limiter.acquire(ONE, timeout=0.5))
+            with own_server.client() as watcher:
+                await in_line(watcher, 1)
+            own_server.freeze()
+            done, _ = await asyncio.wait({waits}, timeout=0.5 + 1.8 * QUIT_S)
+            own_server.cont()
+            assert done == {waits}
+            assert isinstance(waits.exception(), GateUnavailable)
+
+    asyncio.run(main())
+
+
+class Credentials(CredentialProvider):
+    """Those of nobody; with ``fails`` there are none to be had."""
+
+    fails = False
+
+    def get_credentials(self) -> tuple[str, str]:
+        if self.fails:
+            raise LookupError("the vault is away")
+        return "default", "any"
+
+
+def test_tasks_wait_after_one_that_could_not_be_heard_for_an_error_of_the_application(
+    own_server: RedisServer,
+) -> None:
+    async def main() -> None:
+        credentials, user = Credentials(), scope("user", "1/200ms")
+        async with redis.asyncio.Redis.from_url(own_server.url, credential_provider=credentials) as client:
+            limiter = AsyncLimiter(client, namespace="shop")
+            await limiter.acquire(user)
+            credentials.fails = True
+            with pytest.raises((LookupError, GateUnavailable), match="the vault is away"):
+                await limiter.acquire(scope("user", "1/1h"))
+            credentials.fails = False
+            for _ in range(2):
+                await limiter.acquire(user, timeout=PATIENCE_S)
+        await await_others()
 
     asyncio.run(main())
 

@@ -9,14 +9,15 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from typing import Final
 
 import pytest
-from redis import BlockingConnectionPool, ConnectionPool, Redis
+from redis import BlockingConnectionPool, ConnectionPool, CredentialProvider, Redis
 
 from dispatcher.core.limits import US, Admitted, Limit, Scope
 from dispatcher.errors import GateRefused, GateUnavailable, RateLimited
@@ -31,6 +32,7 @@ RECORD: Final = Scope("record", (Limit.parse("1000/1h"),))
 """Keeps the instants of all admissions."""
 
 PATIENCE_S: Final = 20
+ANSWER_S: Final = 2
 INTERRUPTED: Final = 42
 
 
@@ -323,6 +325,66 @@ def test_a_waiter_is_told_that_the_server_has_gone(own_server: RedisServer) -> N
     own_server.kill()
     ended(thread)
     assert len(raised) == 1
+
+
+def test_a_waiter_on_a_server_that_answers_no_more_asks_it_once(own_server: RedisServer) -> None:
+    user, ended_s = scope("1/1h"), list[float]()
+
+    def wait() -> None:
+        with connect(own_server.url, timeout_s=ANSWER_S) as client, suppress(GateUnavailable):
+            try:
+                Limiter(client, namespace="shop").acquire(user, timeout=0.5)
+            finally:
+                ended_s.append(time.monotonic())
+
+    with connect(own_server.url) as client:
+        Limiter(client, namespace="shop").acquire(user)
+        thread = in_thread(wait)
+        await_line(client, 1)
+        own_server.freeze()
+        frozen_s = time.monotonic()
+        ended(thread)
+        own_server.cont()
+    assert ended_s[0] - frozen_s < 0.5 + 1.8 * ANSWER_S
+
+
+class Credentials(CredentialProvider):
+    """Those of nobody; with ``fails`` there are none to be had."""
+
+    fails = False
+
+    def get_credentials(self) -> tuple[str, str]:
+        if self.fails:
+            raise LookupError("the vault is away")
+        return "default", "any"
+
+
+def test_waiters_come_after_one_who_could_not_be_heard_for_an_error_of_the_application(own_server: RedisServer) -> None:
+    user, credentials = scope("1/200ms"), Credentials()
+    with Redis.from_url(own_server.url, credential_provider=credentials) as client:
+        limiter = Limiter(client, namespace="shop")
+        limiter.acquire(user)
+        credentials.fails = True
+        with pytest.raises(LookupError, match="the vault is away"):
+            limiter.acquire(scope("1/1h"))
+        credentials.fails = False
+        for _ in range(2):
+            limiter.acquire(user, timeout=PATIENCE_S)
+
+
+def test_waiters_come_after_one_for_whom_there_was_no_thread(redis_url: str) -> None:
+    user = scope("1/200ms")
+    with Redis.from_url(redis_url) as client:
+        limiter = Limiter(client, namespace="shop")
+        limiter.acquire(user)
+        threading.stack_size(2**60)
+        try:
+            with pytest.raises(RuntimeError, match="can't start new thread"):
+                limiter.acquire(user)
+        finally:
+            threading.stack_size(0)
+        for _ in range(2):
+            limiter.acquire(user, timeout=PATIENCE_S)
 
 
 def bells(redis: Database) -> list[str]:
