@@ -117,8 +117,13 @@ def checked_timeout(timeout: float | None) -> float | None:
 
 
 def checked_version(version: str | None) -> str | None:
-    """A version of the limits, or None; raises ``ValueError``."""
-    if version is not None and (not isinstance(version, str) or not version or not is_utf8(version)):
+    """The version of the limits that a call names, or None; raises ``ValueError``."""
+    return None if version is None else new_version(version)
+
+
+def new_version(version: str) -> str:
+    """A version of the limits that is to be in force; raises ``ValueError``."""
+    if not isinstance(version, str) or not version or not is_utf8(version):
         raise ValueError(f"version {quoted(version)}, expected a text such as '7'")
     return version
 

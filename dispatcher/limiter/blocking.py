@@ -22,10 +22,11 @@ from dispatcher.limiter.arguments import (
     checked_scopes,
     checked_timeout,
     checked_version,
+    new_version,
     releasable,
     slot_of,
 )
-from dispatcher.limiter.refusals import check_client, refusal, refused, unauthorised
+from dispatcher.limiter.refusals import check_client, in_our_words, refused, unauthorised
 from dispatcher.limiter.wakeups import Waiter, bells_of
 from dispatcher.limiter.wire import (
     BATCH,
@@ -39,7 +40,7 @@ from dispatcher.limiter.wire import (
     read_usage,
     read_verdicts,
 )
-from dispatcher.server.connection import Client, ClusterScript, Script, script_of, translate_outages
+from dispatcher.server.connection import Client, ClusterScript, Script, script_of
 
 
 class Limiter:
@@ -198,8 +199,9 @@ class Limiter:
 
     def enforce(self, version: str) -> None:
         """From now on calls that name another version of the limits are refused with ``StaleLimits``."""
-        with translate_outages():
-            self._client.set(self._calls.keys.limits_version, checked_version(version) or "")
+        version = new_version(version)
+        with in_our_words():
+            self._client.set(self._calls.keys.limits_version, version)
 
     def _ask(self, script: Script | ClusterScript, call: Call, now_us: int | None = None) -> bytes:
         if now_us is None and self._clock is not None:
@@ -221,14 +223,9 @@ class Limiter:
         """A waiter whom others can wake; None where that cannot be before the end."""
         prefix = self._calls.keys.bells
         with ExitStack() as stack:
-            try:
-                with translate_outages():
-                    bells, pool = bells_of(self._client, prefix)
-                    waiter = stack.enter_context(bells.waiter(pool, prefix, ends))
-            except ResponseError as failure:
-                raise refusal(failure) from failure
-            except GateUnavailable as error:
-                raise unauthorised(error) or error from error.__cause__
+            with in_our_words():
+                bells, pool = bells_of(self._client, prefix)
+                waiter = stack.enter_context(bells.waiter(pool, prefix, ends))
             yield waiter
 
     def _wait_for_turn(self, waiting: WaitingRequest, waiter: Waiter, ends: float | None) -> WaitAnswer:

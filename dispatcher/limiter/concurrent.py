@@ -23,11 +23,12 @@ from dispatcher.limiter.arguments import (
     checked_scopes,
     checked_timeout,
     checked_version,
+    new_version,
     releasable,
     slot_of,
 )
 from dispatcher.limiter.coalescing import Coalescer
-from dispatcher.limiter.refusals import check_client, is_wrong_type, refusal, unauthorised, wrong_type
+from dispatcher.limiter.refusals import check_client, in_our_words, is_wrong_type, refusal, unauthorised, wrong_type
 from dispatcher.limiter.wakeups import AsyncWaiter, async_bells_of
 from dispatcher.limiter.wire import (
     BATCH,
@@ -41,7 +42,7 @@ from dispatcher.limiter.wire import (
     read_usage,
     read_verdicts,
 )
-from dispatcher.server.connection import AsyncScript, translate_outages
+from dispatcher.server.connection import AsyncScript
 
 _Asked: TypeAlias = tuple[str, str, tuple[Demand, ...], str | None, bool]
 """A decision that is asked for: the id, its slot, the demands, the version of the limits, and whether the id is new."""
@@ -186,8 +187,9 @@ class AsyncLimiter:
 
     async def enforce(self, version: str) -> None:
         """As ``Limiter.enforce``."""
-        with translate_outages():
-            await self._client.set(self._calls.keys.limits_version, checked_version(version) or "")
+        version = new_version(version)
+        with in_our_words():
+            await self._client.set(self._calls.keys.limits_version, version)
 
     async def _decide(self, asked: Sequence[_Asked]) -> list[Verdict]:
         ids, slots, demands, (version, *_), (fresh, *_) = zip(*asked, strict=True)
@@ -219,14 +221,9 @@ class AsyncLimiter:
         """As ``Limiter._heard``."""
         prefix = self._calls.keys.bells
         async with AsyncExitStack() as stack:
-            try:
-                with translate_outages():
-                    bells, pool = async_bells_of(self._client, prefix)
-                    waiter = await stack.enter_async_context(bells.waiter(pool, prefix, ends))
-            except ResponseError as failure:
-                raise refusal(failure) from failure
-            except GateUnavailable as error:
-                raise unauthorised(error) or error from error.__cause__
+            with in_our_words():
+                bells, pool = async_bells_of(self._client, prefix)
+                waiter = await stack.enter_async_context(bells.waiter(pool, prefix, ends))
             yield waiter
 
     async def _wait_for_turn(self, waiting: WaitingRequest, waiter: AsyncWaiter, ends: float | None) -> WaitAnswer:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
-from redis.exceptions import AuthenticationError, ResponseError
+from redis.exceptions import ResponseError
 
 from dispatcher.errors import GateRefused, GateUnavailable
 from dispatcher.jsonio import answer_text
-from dispatcher.server.connection import plain_error
+from dispatcher.server.connection import plain_error, refused_login, translate_outages
 
 _TYPES: Final = {
     "scope": "zset",
@@ -31,9 +32,21 @@ def refused(failure: ResponseError, keys: Sequence[str], type_of: Callable[[str]
 def unauthorised(error: GateUnavailable) -> GateRefused | None:
     """The refusal behind an error that looks like an outage: the server wants another name or password."""
     cause = error.__cause__
-    if isinstance(cause, AuthenticationError) or "NOAUTH" in str(cause) or "already authenticated" in str(cause):
+    if refused_login(cause) is not None or "NOAUTH" in str(cause) or "already authenticated" in str(cause):
         return GateRefused("Redis refuses the user name or password of the limiter's client, or wants one")
     return None
+
+
+@contextmanager
+def in_our_words() -> Generator[None, None, None]:
+    """Translates what redis-py raises in a command of its own; a call of a script does so itself, in less time."""
+    try:
+        with translate_outages():
+            yield
+    except ResponseError as failure:
+        raise refusal(failure) from failure
+    except GateUnavailable as error:
+        raise unauthorised(error) or error from error.__cause__
 
 
 def check_client(client: object, expected: tuple[type, ...], other: str) -> None:

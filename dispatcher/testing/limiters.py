@@ -21,6 +21,7 @@ from dispatcher.limiter.arguments import (
     checked_scopes,
     checked_timeout,
     checked_version,
+    new_version,
     releasable,
 )
 from dispatcher.limiter.blocking import Limiter
@@ -232,7 +233,7 @@ class FakeLimiter(Limiter):
 
     def enforce(self, version: str) -> None:
         """As ``Limiter.enforce``."""
-        checked = checked_version(version)
+        checked = new_version(version)
         self._slots.call()
         self._slots.version = checked
 

@@ -5,6 +5,7 @@ Each is told with the thing and its value, before anything is written.
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable
 from datetime import timedelta
@@ -12,11 +13,13 @@ from typing import Any, Final, TypeAlias, cast
 
 import pytest
 from redis import Redis
+from redis.asyncio import Redis as AsyncRedis
 
 from dispatcher.core.limits import MAX_LIMIT, US, Admitted, Denied, FirstOf, Limit, Scope
 from dispatcher.errors import GateRefused, GateUnavailable
 from dispatcher.limiter import AsyncLimiter, Limiter
 from dispatcher.server.keys import Keys
+from dispatcher.testing import FakeLimiter
 from tests.support.processes import until
 from tests.support.servers import Database, RedisServer, free_port
 
@@ -36,6 +39,10 @@ def scope(name: str, *limits: str, ids: bool = True) -> Scope:
 
 
 USER: Final = scope("user:42", "2/1m")
+
+
+def redis_asyncio(url: str, **options: Any) -> Any:  # noqa: ANN401 - redis-py types it as everything it could be
+    return AsyncRedis.from_url(url, **options)
 
 
 def contents(redis: Database) -> dict[bytes, object]:
@@ -200,6 +207,15 @@ def test_a_version_that_is_no_text_is_refused(limiter: Limiter, redis: Database,
     assert not redis.keys()
 
 
+def test_no_version_cannot_be_put_in_force(limiter: Limiter, redis: Database) -> None:
+    nothing: Any = None
+    for each in (limiter, FakeLimiter()):
+        with pytest.raises(ValueError, match="version None, expected a text such as '7'"):
+            each.enforce(nothing)
+        assert each.try_acquire(USER, version="7")
+    assert not redis.exists(KEYS.limits_version)
+
+
 @pytest.mark.parametrize("now_us", [math.nan, -1, 1.5, "1", 2**60, True])
 def test_an_instant_that_is_none_is_refused(limiter: Limiter, redis: Database, now_us: Wrong) -> None:
     with pytest.raises(ValueError, match=r"now_us .*, expected whole microseconds since 1970"):
@@ -344,9 +360,42 @@ def test_a_refused_password_is_no_outage(password: str) -> None:
     with (
         RedisServer(password="right") as server,
         Redis(unix_socket_path=str(server.socket), password=password or None) as client,
-        pytest.raises(GateRefused, match="refuses the user name or password"),
     ):
-        Limiter(client).try_acquire(USER)
+        limiter = Limiter(client)
+        for call in (lambda: limiter.try_acquire(USER), lambda: limiter.enforce("7")):
+            with pytest.raises(GateRefused, match="refuses the user name or password"):
+                call()
+
+
+@pytest.mark.parametrize("password", ["", "another"])
+def test_a_refused_password_is_no_outage_for_tasks_either(password: str) -> None:
+    async def main(path: str) -> None:
+        async with AsyncRedis(unix_socket_path=path, password=password or None) as client:
+            limiter = AsyncLimiter(client)
+            with pytest.raises(GateRefused, match="refuses the user name or password"):
+                await limiter.try_acquire(USER)
+            with pytest.raises(GateRefused, match="refuses the user name or password"):
+                await limiter.enforce("7")
+
+    with RedisServer(password="right") as server:
+        asyncio.run(main(str(server.socket)))
+
+
+def test_a_version_that_the_server_does_not_let_be_set_is_refused(redis_url: str, redis: Database) -> None:
+    async def enforce() -> None:
+        async with redis_asyncio(redis_url, username="reader", password="any") as client:
+            await AsyncLimiter(client, namespace="shop").enforce("7")
+
+    redis.acl_setuser("reader", enabled=True, nopass=True, commands=["+@all", "-set"], keys=["*"])
+    try:
+        with Redis.from_url(redis_url, username="reader", password="any") as client:
+            limiter = Limiter(client, namespace="shop")
+            with pytest.raises(GateRefused, match=r"^Redis refused the limiter's call: .*set"):
+                limiter.enforce("7")
+        with pytest.raises(GateRefused, match=r"^Redis refused the limiter's call: .*set"):
+            asyncio.run(enforce())
+    finally:
+        redis.acl_deluser("reader")
 
 
 @pytest.mark.parametrize("requests", [None, USER, "user:42", 5], ids=repr)
