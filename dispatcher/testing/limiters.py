@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator, Iterable, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from threading import RLock
 from typing import Final, TypeAlias
 
 from dispatcher.core.limits import US, Admitted, Demand, Denied, FirstOf, Kind, Left, Limit, Scope, Verdict, all_scopes
@@ -124,6 +125,7 @@ class FakeLimiter(Limiter):
 
     def __init__(self) -> None:
         self._slots = _Slots()
+        self._lock = RLock()
 
     @property
     def is_away(self) -> bool:
@@ -141,7 +143,8 @@ class FakeLimiter(Limiter):
 
     def forward(self, seconds: float) -> None:
         """Let time pass."""
-        self._slots.now_us += round(seconds * US)
+        with self._lock:
+            self._slots.now_us += round(seconds * US)
 
     def try_acquire(  # noqa: PLR0913 - what one call may be told, by name
         self,
@@ -200,14 +203,15 @@ class FakeLimiter(Limiter):
     ) -> Admitted:
         """As ``Limiter.acquire``; the clock moves to the instant at which there is room, or by ``timeout``."""
         id_, timeout = checked_id(id), checked_timeout(timeout)
-        verdict = self.try_acquire(scopes, id_, cost=cost)
-        if isinstance(verdict, Denied):
-            wait_s = verdict.retry_after_us / US
-            if timeout is not None and wait_s > timeout:
-                self.forward(timeout)
-                raise limited(verdict)
-            self._slots.now_us += verdict.retry_after_us
+        with self._lock:
             verdict = self.try_acquire(scopes, id_, cost=cost)
+            if isinstance(verdict, Denied):
+                wait_s = verdict.retry_after_us / US
+                if timeout is not None and wait_s > timeout:
+                    self.forward(timeout)
+                    raise limited(verdict)
+                self._slots.now_us += verdict.retry_after_us
+                verdict = self.try_acquire(scopes, id_, cost=cost)
         if isinstance(verdict, Denied):
             raise limited(verdict)
         return verdict
@@ -216,13 +220,15 @@ class FakeLimiter(Limiter):
         """As ``Limiter.release``."""
         demands, owner = releasable(checked_scopes(scopes)), (checked_id(id), checked_cost(cost))
         self._slots.call()
-        return self._slots.release(owner, demands)
+        with self._lock:
+            return self._slots.release(owner, demands)
 
     def reset(self, scopes: Scopes) -> int:
         """As ``Limiter.reset``."""
         demands = checked_scopes(scopes)
         self._slots.call()
-        return self._slots.reset(all_scopes(demands))
+        with self._lock:
+            return self._slots.reset(all_scopes(demands))
 
     def usage_many(self, scopes: Sequence[Scope], *, now_us: int | None = None) -> list[list[Usage]]:
         """As ``Limiter.usage_many``."""
@@ -239,12 +245,14 @@ class FakeLimiter(Limiter):
 
     @contextmanager
     def _at(self, now_us: int | None) -> Generator[None, None, None]:
-        before, given = self._slots.now_us, checked_now(now_us)
-        self._slots.now_us = before if given is None else given
-        try:
-            yield
-        finally:
-            self._slots.now_us = before
+        given = checked_now(now_us)
+        with self._lock:
+            before = self._slots.now_us
+            self._slots.now_us = before if given is None else given
+            try:
+                yield
+            finally:
+                self._slots.now_us = before
 
 
 class AsyncFakeLimiter(AsyncLimiter):

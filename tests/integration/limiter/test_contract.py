@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, cast
 
 import pytest
@@ -145,6 +147,28 @@ def test_a_fake_is_away_and_refuses_as_it_is_told() -> None:
     for call in calls:
         with pytest.raises(GateUnavailable):
             call()
+
+
+def test_threads_may_share_a_fake() -> None:
+    limiter, user, before_s = FakeLimiter(), Scope("user", "2000/1m"), sys.getswitchinterval()
+
+    def ask() -> list[bool]:
+        verdicts = []
+        for _ in range(600):
+            verdicts.append(bool(limiter.try_acquire(user)))
+            limiter.forward(0.001)
+            limiter.usage(user)
+        return verdicts
+
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            asked = [threads.submit(ask) for _ in range(4)]
+            verdicts = [verdict for each in asked for verdict in each.result()]
+    finally:
+        sys.setswitchinterval(before_s)
+    assert verdicts.count(True) == 2000
+    assert limiter.now_us == FakeLimiter().now_us + 2400 * 1000
 
 
 def test_the_fake_for_asyncio_decides_as_the_other_one() -> None:
