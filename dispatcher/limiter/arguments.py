@@ -19,6 +19,10 @@ Scopes: TypeAlias = Demand | Iterable[Demand]
 """One scope, or several, each a slot that has to be free."""
 
 
+MOST_IDS: Final = 16**7
+"""So many ids have one beginning: with its nine characters none is longer than what a scope stores as it is."""
+
+
 class Ids:
     """New ids, no two alike in any process: a random beginning, renewed after a fork, and a count."""
 
@@ -27,17 +31,25 @@ class Ids:
         os.register_at_fork(after_in_child=self._renew)
 
     def _renew(self) -> None:
-        self._beginning = secrets.token_urlsafe(7)[:9]
-        self._count = itertools.count()
+        self._now = secrets.token_urlsafe(7)[:9], itertools.count()  # in one step, since threads share it
 
     def __call__(self) -> str:
         """One more."""
-        return f"{self._beginning}{next(self._count):x}"
+        beginning, numbers = self._now
+        number = next(numbers)
+        if number >= MOST_IDS:
+            self._renew()
+            return self()
+        return f"{beginning}{number:x}"
 
     def many(self, count: int) -> list[str]:
         """So many at once."""
-        beginning = self._beginning
-        return [f"{beginning}{number:x}" for number in itertools.islice(self._count, count)]
+        beginning, numbers = self._now
+        taken = list(itertools.islice(numbers, count))
+        if taken and taken[-1] >= MOST_IDS:
+            self._renew()
+            return [self() for _ in range(count)]
+        return [f"{beginning}{number:x}" for number in taken]
 
 
 new_id: Final = Ids()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable
 from contextlib import ExitStack, contextmanager, suppress
 
 from redis import Redis
@@ -190,12 +190,10 @@ class Limiter:
         """For each limit of the scope how much of it is used; reads only."""
         return self.usage_many([scope], now_us=now_us)[0]
 
-    def usage_many(self, scopes: Sequence[Scope], *, now_us: int | None = None) -> list[list[Usage]]:
+    def usage_many(self, scopes: Iterable[Scope], *, now_us: int | None = None) -> list[list[Usage]]:
         """``usage`` of several scopes at one instant; a scope without limits has none."""
-        if not scopes:
-            return []
         call = self._calls.usage([checked_scope(scope) for scope in scopes])
-        return read_usage(self._ask(self._usage, call, checked_now(now_us)), scopes)
+        return read_usage(self._ask(self._usage, call, checked_now(now_us)), call.scopes) if call.scopes else []
 
     def enforce(self, version: str) -> None:
         """From now on calls that name another version of the limits are refused with ``StaleLimits``."""

@@ -178,12 +178,10 @@ class AsyncLimiter:
         """As ``Limiter.usage``."""
         return (await self.usage_many([scope], now_us=now_us))[0]
 
-    async def usage_many(self, scopes: Sequence[Scope], *, now_us: int | None = None) -> list[list[Usage]]:
+    async def usage_many(self, scopes: Iterable[Scope], *, now_us: int | None = None) -> list[list[Usage]]:
         """As ``Limiter.usage_many``."""
-        if not scopes:
-            return []
         call = self._calls.usage([checked_scope(scope) for scope in scopes])
-        return read_usage(await self._call("usage", call, checked_now(now_us)), scopes)
+        return read_usage(await self._call("usage", call, checked_now(now_us)), call.scopes) if call.scopes else []
 
     async def enforce(self, version: str) -> None:
         """As ``Limiter.enforce``."""

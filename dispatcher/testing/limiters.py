@@ -5,7 +5,7 @@ They check what they are asked as the real ones do, because it is their code.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Generator, Iterable
 from contextlib import asynccontextmanager, contextmanager
 from threading import RLock
 from typing import Final, TypeAlias
@@ -230,7 +230,7 @@ class FakeLimiter(Limiter):
         with self._lock:
             return self._slots.reset(all_scopes(demands))
 
-    def usage_many(self, scopes: Sequence[Scope], *, now_us: int | None = None) -> list[list[Usage]]:
+    def usage_many(self, scopes: Iterable[Scope], *, now_us: int | None = None) -> list[list[Usage]]:
         """As ``Limiter.usage_many``."""
         checked = [checked_scope(scope) for scope in scopes]
         self._slots.call()
@@ -327,7 +327,7 @@ class AsyncFakeLimiter(AsyncLimiter):
         """As ``AsyncLimiter.reset``."""
         return self.blocking.reset(scopes)
 
-    async def usage_many(self, scopes: Sequence[Scope], *, now_us: int | None = None) -> list[list[Usage]]:
+    async def usage_many(self, scopes: Iterable[Scope], *, now_us: int | None = None) -> list[list[Usage]]:
         """As ``AsyncLimiter.usage_many``."""
         return self.blocking.usage_many(scopes, now_us=now_us)
 

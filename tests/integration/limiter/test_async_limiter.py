@@ -86,6 +86,8 @@ def test_the_async_limiter_answers_as_the_blocking_one(run: Run) -> None:
             [Usage(Limit.parse("1/1m"), 0, 0)],
             [],
         ]
+        assert [each.used for [each] in await limiter.usage_many(each for each in (USER,))] == [5]
+        assert await limiter.usage_many(iter(())) == []
         assert await limiter.release(USER, "a") is True
         assert await limiter.release(USER, "a") is False
         choice = FirstOf((scope("share", "1/1h"), scope("log", "1/1h", ids=False)))

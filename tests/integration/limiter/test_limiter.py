@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from typing import Final
 
@@ -10,7 +11,9 @@ import pytest
 from dispatcher.core.limits import US, Admitted, Denied, FirstOf, Limit, Scope
 from dispatcher.errors import RateLimited, StaleLimits
 from dispatcher.limiter import Left, Limiter, Usage
+from dispatcher.limiter.arguments import Ids
 from dispatcher.server.keys import Keys
+from dispatcher.testing import FakeLimiter
 from tests.support.gate import Gate
 from tests.support.processes import until
 from tests.support.servers import Database
@@ -94,6 +97,24 @@ def test_ids_made_before_and_after_a_fork_differ(limiter: Limiter, redis: Databa
     for _ in range(50):
         limiter.try_acquire(many)
     assert limiter.usage(many)[0].used == 101
+
+
+def test_an_id_is_never_longer_than_what_a_scope_stores_as_it_is() -> None:
+    ids = Ids()
+    ids._now = ids._now[0], itertools.count(16**7 - 2)  # noqa: SLF001 - nobody counts that far
+    first, *more = [ids(), *ids.many(3), ids()]
+    assert len(first) == 16
+    assert all(len(each) == 10 for each in more)
+    assert len({first, *more}) == 5
+    ids._now = ids._now[0], itertools.count(16**7)  # noqa: SLF001 - as above
+    assert len(ids()) == 10
+
+
+def test_usage_is_told_of_any_iterable(limiter: Limiter) -> None:
+    limiter.try_acquire(USER)
+    assert limiter.usage_many(each for each in (USER, USER)) == [[Usage(USER.limits[0], 1, 0)]] * 2
+    assert limiter.usage_many(iter(())) == []
+    assert FakeLimiter().usage_many(each for each in (USER,)) == [[Usage(USER.limits[0], 0, 0)]]
 
 
 def test_of_a_choice_the_first_with_room_is_charged(limiter: Limiter, redis: Database) -> None:
