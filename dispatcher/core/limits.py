@@ -18,6 +18,7 @@ from typing import Final, Self, TypeAlias
 from dispatcher.core.units import DAY_US, US, Lane, format_duration, is_utf8, parse_duration
 
 __all__ = [
+    "A_NAME",
     "DEFAULT_BOUNDS",
     "EVERYTHING",
     "HOLDING_US",
@@ -64,6 +65,9 @@ HOLDING_US: Final = 60 * US
 
 MAX_NAME: Final = 512
 """Characters of a scope's name, and of an id that owns slots."""
+
+A_NAME: Final = f"a text of 1 to {MAX_NAME} characters, without half of a surrogate pair"
+"""What is expected of these, for messages."""
 
 SLOT_ID: Final = 16
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -121,6 +125,10 @@ class Limit:
         window_us: int | None = None,
         kind: Kind = Kind.ROLLING,
     ) -> None:
+        if window is not None and window_us is not None:
+            raise TypeError(
+                f"Limit({quoted(max)}, {quoted(window)}, window_us={quoted(window_us)}) has two windows, expected one"
+            )
         object.__setattr__(self, "max", max)
         object.__setattr__(self, "window_us", _window_us(max, window) if window_us is None else window_us)
         object.__setattr__(self, "kind", kind)
@@ -182,7 +190,7 @@ class Scope:
         object.__setattr__(self, "limits", limits)
         object.__setattr__(self, "ids", ids)
         if not isinstance(self.name, str) or not 1 <= len(self.name) <= MAX_NAME or not is_utf8(self.name):
-            raise ValueError(f"scope name {quoted(self.name)}, expected 1 to {MAX_NAME} characters")
+            raise ValueError(f"scope name {quoted(self.name)}, expected {A_NAME}")
         if type(limits) is not tuple or any(type(limit) is not Limit for limit in limits):
             object.__setattr__(self, "limits", _as_limits(name, limits))
         if type(self.ids) is not bool:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable
 from typing import Final, TypeAlias
 
-from dispatcher.core.limits import MAX_NAME, Demand, FirstOf, Scope, all_scopes, digest_id, quoted, slot_id
+from dispatcher.core.limits import A_NAME, MAX_NAME, Demand, FirstOf, Scope, all_scopes, digest_id, quoted, slot_id
 from dispatcher.core.units import is_utf8
 
 MAX_COST: Final = 1_000
@@ -24,7 +24,7 @@ MOST_IDS: Final = 16**7
 
 
 class Ids:
-    """New ids, no two alike in any process: a random beginning, renewed after a fork, and a count."""
+    """New ids, no two alike in any process: a random beginning, and a count. A fork and a long count renew both."""
 
     def __init__(self) -> None:
         self._renew()
@@ -101,7 +101,7 @@ def checked_id(id_: str | None) -> str:
     if id_ is None:
         return new_id()
     if not isinstance(id_, str) or not 1 <= len(id_) <= MAX_NAME or not is_utf8(id_):
-        raise ValueError(f"id {quoted(id_)}, expected 1 to {MAX_NAME} characters")
+        raise ValueError(f"id {quoted(id_)}, expected {A_NAME}")
     return id_
 
 

@@ -107,14 +107,15 @@ MADE: Final[list[tuple[Callable[[], object], str]]] = [
     (lambda: FirstOf(()), "FirstOf.*, expected a tuple of at least two scopes"),
     (lambda: FirstOf(cast("Wrong", USER)), "FirstOf.*, expected a tuple of at least two scopes"),
     (lambda: FirstOf(cast("Wrong", (USER, "user:42"))), "FirstOf holds 'user:42', expected a Scope"),
-    (lambda: Scope("", USER.limits), "scope name '', expected 1 to 512 characters"),
-    (lambda: Scope("x" * 10_000, USER.limits), "scope name 'xxx.* of 10002 characters, expected 1 to 512"),
-    (lambda: Scope("\ud800", USER.limits), r"scope name '\\ud800', expected"),
-    (lambda: Scope(cast("Wrong", 42), USER.limits), "scope name 42, expected 1 to 512 characters"),
+    (lambda: Scope("", USER.limits), "scope name '', expected a text of 1 to 512 characters"),
+    (lambda: Scope("x" * 10_000, USER.limits), "scope name 'xxx.* of 10002 characters, expected a text of 1 to 512"),
+    (lambda: Scope("\ud800", USER.limits), r"scope name '\\ud800', .* without half of a surrogate pair"),
+    (lambda: Scope(cast("Wrong", 42), USER.limits), "scope name 42, expected a text of 1 to 512 characters"),
     (lambda: Scope("u", cast("Wrong", 5)), "scope 'u' has the limits 5, expected a Limit, a text such as '100/30m'"),
     (lambda: Scope("u", cast("Wrong", ("5/1m", 5))), "scope 'u' has the limits .*, expected a Limit, a text such as"),
     (lambda: Scope("u", "5 per minute"), "'5 per minute', expected MAX/WINDOW, for example 100/30m"),
     (lambda: Limit(3, cast("Wrong", 60)), r"Limit\(3, 60\) has a window without a unit, expected a timedelta, a text"),
+    (lambda: Limit(3, "1m", window_us=1), r"Limit\(3, '1m', window_us=1\) has two windows, expected one"),
     (lambda: Limit(3, "60"), "'60', expected a number and a unit of ms, s, m, h or d"),
 ]
 
@@ -159,7 +160,9 @@ def test_scopes_that_cannot_be_are_refused_before_anything_is_written(
 def test_an_id_that_cannot_be_is_refused_before_anything_is_written(
     limiter: Limiter, redis: Database, call: Callable[[Limiter, Any, Any], object], id_: Wrong
 ) -> None:
-    with pytest.raises(ValueError, match=r"id .*, expected 1 to 512 characters"):
+    with pytest.raises(
+        ValueError, match=r"id .*, expected a text of 1 to 512 characters, without half of a surrogate pair"
+    ):
         call(limiter, USER, id_)
     assert not redis.keys()
 
