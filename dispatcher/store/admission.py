@@ -138,9 +138,8 @@ class Prefilter:
     def note(self, groups: Sequence[Prefiltered]) -> None:
         """Events of these categories were dropped: where there are too many, others are forgotten first."""
         for category, *_ in groups:
-            for named in (self._refusals, self._repeats):
-                if category in named:
-                    named[category] = named.pop(category)
+            _move_to_end(self._refusals, category)
+            _move_to_end(self._repeats, category)
 
     def follow(self, hours: QuietHours) -> None:
         """Name none: other limits are in force, with these quiet hours."""
@@ -198,6 +197,11 @@ class Prefilter:
         }
         text = "".join(f"\n{name}\t{encode(facts).decode()}" for name, facts in named.items())
         return PrefilterCall(text, [scope for _, scope in scopes.values()])
+
+
+def _move_to_end(named: dict[str, Any], category: str) -> None:
+    if category in named:
+        named[category] = named.pop(category)
 
 
 def _make_room(named: dict[str, Any]) -> None:
