@@ -43,10 +43,14 @@ from dispatcher.store.script_rows import about_of, once_beside_key, told_of
 from dispatcher.store.tallies import collects_us, samples_of
 
 MOST_CATEGORIES: Final = 1_024
-"""Categories that are named at a time. One more takes the place of the one of which no event came for the longest.
+"""Categories that are named at a time. One more takes the place of one of which no event came for ``IDLE_S``.
 
 Each adds some 140 bytes to each ``take``. Where its events come, to ask its limits costs the server some 20 us.
 """
+
+
+IDLE_S: Final = 1.0
+"""How long a category keeps its place without an event. To name others in each call would cost more than it saves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,22 +75,24 @@ class PrefilterCall:
         return denied_of((scope, window, wait_us), self.scopes)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Refusal:
-    """What a category's events ask for, and until when nothing is expected to come of it."""
+    """What a category's events ask for, until when nothing is expected to come of it, and when one came last."""
 
     demands: tuple[Demand, ...]
     configured: bool
     until_s: float
+    came_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Repeats:
-    """Of which window a category's repeats are dropped, and until when they are looked for."""
+    """Of which window a category's repeats are dropped, until when they are looked for, and when one came last."""
 
     window_us: int
     configured: bool
     until_s: float
+    came_s: float
 
 
 REPEATING_S: Final = 60.0
@@ -111,35 +117,49 @@ class Prefilter:
 
     def add_repeats(self, category: str, window_us: int, *, configured: bool) -> None:
         """Name the category as one whose repeats are dropped, for a while or until quiet hours begin."""
-        loud_s = self._loud_s(category)
-        if loud_s <= 0:
+        loud_s, now_s = self._loud_s(category), self._clock()
+        known = self._repeats.get(category)
+        if loud_s <= 0 or (known is None and not self._has_room(self._repeats, now_s)):
             return
-        until_s = self._clock() + min(REPEATING_S, loud_s)
-        known = self._repeats.pop(category, None)
+        until_s = now_s + min(REPEATING_S, loud_s)
         if known is None or (known.window_us, known.configured) != (window_us, configured):
             self._call = None
-        _make_room(self._repeats)
-        self._repeats[category] = _Repeats(window_us, configured, until_s)
+        self._repeats.pop(category, None)
+        self._repeats[category] = _Repeats(window_us, configured, until_s, now_s)
         self._soonest_s = min(self._soonest_s, until_s)
 
     def add(self, category: str, demands: tuple[Demand, ...], denied: Denied, *, configured: bool) -> None:
         """Name the category until it has room again, or quiet hours begin; not while some hold for it."""
-        loud_s = self._loud_s(category)
-        if loud_s <= 0:
+        loud_s, now_s = self._loud_s(category), self._clock()
+        known = self._refusals.get(category)
+        if loud_s <= 0 or (known is None and not self._has_room(self._refusals, now_s)):
             return
-        until_s = self._clock() + min(denied.retry_after_us / US, loud_s)
-        known = self._refusals.pop(category, None)
+        until_s = now_s + min(denied.retry_after_us / US, loud_s)
         if known is None or known.demands != demands:
             self._call = None
-        _make_room(self._refusals)
-        self._refusals[category] = _Refusal(demands, configured, until_s)
+        self._refusals.pop(category, None)
+        self._refusals[category] = _Refusal(demands, configured, until_s, now_s)
         self._soonest_s = min(self._soonest_s, until_s)
 
     def note(self, groups: Sequence[Prefiltered]) -> None:
-        """Events of these categories were dropped: where there are too many, others are forgotten first."""
+        """Events of these categories have come, and were dropped."""
+        now_s = self._clock()
         for category, *_ in groups:
-            _move_to_end(self._refusals, category)
-            _move_to_end(self._repeats, category)
+            _note(self._refusals, category, now_s)
+            _note(self._repeats, category, now_s)
+
+    def _has_room(self, named: dict[str, _Refusal] | dict[str, _Repeats], now_s: float) -> bool:
+        """Whether one more category can be named; one of which no event came for a while is named no more.
+
+        They stand in the order of their last events.
+        """
+        if len(named) < MOST_CATEGORIES:
+            return True
+        category, oldest = next(iter(named.items()))
+        if now_s - oldest.came_s < IDLE_S:
+            return False
+        del named[category]
+        return True
 
     def follow(self, hours: QuietHours) -> None:
         """Name none: other limits are in force, with these quiet hours."""
@@ -199,15 +219,11 @@ class Prefilter:
         return PrefilterCall(text, [scope for _, scope in scopes.values()])
 
 
-def _move_to_end(named: dict[str, Any], category: str) -> None:
+def _note(named: dict[str, _Refusal] | dict[str, _Repeats], category: str, now_s: float) -> None:
     if category in named:
-        named[category] = named.pop(category)
-
-
-def _make_room(named: dict[str, Any]) -> None:
-    """For one more; the first is the one of which nothing came for the longest."""
-    if len(named) >= MOST_CATEGORIES:
-        del named[next(iter(named))]
+        known: Any = named.pop(category)
+        known.came_s = now_s
+        named[category] = known
 
 
 class Admission:

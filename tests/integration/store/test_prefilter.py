@@ -14,7 +14,7 @@ from dispatcher.core.explain import Decision
 from dispatcher.core.limits import US, Bounds, Denied, Lane, Limit, Reason
 from dispatcher.core.posts import Receipt, Rejected, Retryable
 from dispatcher.core.states import Leased, Prefiltered
-from dispatcher.store.admission import MOST_CATEGORIES
+from dispatcher.store.admission import IDLE_S, MOST_CATEGORIES
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.intake import Intake, seal
@@ -663,6 +663,7 @@ def test_a_category_whose_events_come_is_named_longer_than_one_whose_events_do_n
     names = [f"c{n}" for n in range(MOST_CATEGORIES)]
     stage.intake = Intake(stage.redis, stage.keys, stage.queue, max_waiting=10_000, clock=stage.clock)
     ann = close(stage, OURS, *names)
+    stage.clock.forward(IDLE_S)
     stage.send("of-c0", category="c0")
     assert gone(ann.take()) == ["of-c0"]
     stage.send("late-sent", "late-dropped", category="late")

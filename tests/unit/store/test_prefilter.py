@@ -9,7 +9,7 @@ import pytest
 
 from dispatcher.core.limits import US, Demand, Denied, FirstOf, Limit, Scope
 from dispatcher.core.states import Prefiltered
-from dispatcher.store.admission import MOST_CATEGORIES, Prefilter, PrefilterCall
+from dispatcher.store.admission import IDLE_S, MOST_CATEGORIES, Prefilter, PrefilterCall
 
 HOUR_US: Final = 3_600 * US
 
@@ -121,23 +121,32 @@ def test_a_category_that_is_refused_again_is_named_for_longer(prefilter: Prefilt
     assert named(prefilter) == []
 
 
-def test_one_more_takes_the_place_of_the_one_of_which_no_event_came_for_the_longest(prefilter: Prefilter) -> None:
+def test_one_more_takes_the_place_of_one_of_which_no_event_came_for_a_while(
+    prefilter: Prefilter, clock: Seconds
+) -> None:
     names = [f"c{n}" for n in range(MOST_CATEGORIES)]
     for name in names:
         close(prefilter, name)
-    assert named(prefilter) == names
+    clock.now_s += IDLE_S / 2
     close(prefilter, "c0")  # it was refused once more
     prefilter.note([Prefiltered("c1", denied(), ["a", "b"], 7), Prefiltered("unknown", denied(), ["c"], 7)])
+    close(prefilter, "early")
+    assert set(named(prefilter)) == set(names)
+    clock.now_s += IDLE_S / 2
     close(prefilter, "late")
     close(prefilter, "later")
-    assert set(names) - set(named(prefilter)) == {"c2", "c3"}
-    assert set(named(prefilter)) - set(names) == {"late", "later"}
+    assert set(named(prefilter)) == set(names) - {"c2", "c3"} | {"late", "later"}
+    clock.now_s += IDLE_S / 2
+    for n in range(MOST_CATEGORIES):
+        close(prefilter, f"new{n}")
+    assert named(prefilter) == ["late", "later", *(f"new{n}" for n in range(MOST_CATEGORIES - 2))]
 
 
-def test_repeats_of_no_more_categories_are_looked_for_than_may(prefilter: Prefilter) -> None:
+def test_repeats_of_no_more_categories_are_looked_for_than_may(prefilter: Prefilter, clock: Seconds) -> None:
     names = [f"c{n}" for n in range(MOST_CATEGORIES)]
     for name in names:
         prefilter.add_repeats(name, HOUR_US, configured=True)
+    clock.now_s += IDLE_S
     prefilter.note([Prefiltered("c0", denied(), ["a"], 7)])
     prefilter.add_repeats("late", HOUR_US, configured=True)
     assert set(named(prefilter)) == {f"#{name}" for name in names} - {"#c1"} | {"#late"}
