@@ -8,10 +8,11 @@ a span of the wall clock begins and ends at whole minutes.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, tzinfo
 from enum import StrEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dispatcher.core.units import US
@@ -252,26 +253,33 @@ def _looked_up(quiet: Quiet, now_us: int) -> tuple[int, int, Span | None]:
     return now_us, now_us + _FARTHEST_US if following is None else following.since_us, None
 
 
-def longest_us(quiet: Sequence[Quiet], from_us: int) -> int | None:
+def longest_us(quiet: Sequence[Quiet], from_us: int, then: QuietThen | None = None) -> int | None:
     """The longest time for which one or another of them goes on without a break, in a year and more from an instant.
 
-    None where it never ends.
+    With ``then`` counted from the beginning of hours with this one, where no others hold until after their end. None
+    where it never ends.
     """
-    longest_us, since_us, until_us = 0, 0, -1
-    spans = [span for each in quiet for span in _spans(each, from_us)]
-    for span in sorted(spans, key=lambda each: each.since_us):
+    longest_us, until_us, since_us = 0, -1, None
+    spans = [(span, each.then) for each in quiet for span in _spans(each, from_us)]
+    for span, its_then in sorted(spans, key=lambda each: each[0].since_us):
         if span.since_us > until_us:
-            since_us = span.since_us
+            since_us = None
         if span.until_us is None:
             return None
+        if since_us is None and (then is None or (its_then is then and span.until_us >= until_us)):
+            since_us = span.since_us
         until_us = max(until_us, span.until_us)
-        longest_us = max(longest_us, until_us - since_us)
+        if since_us is not None:
+            longest_us = max(longest_us, until_us - since_us)
     return None if longest_us >= _FARTHEST_US else longest_us
 
 
-def _spans(quiet: Quiet, from_us: int) -> Iterator[Span]:
+@lru_cache(maxsize=256)  # who checks a file asks for the same ones again and again
+def _spans(quiet: Quiet, from_us: int) -> tuple[Span, ...]:
+    found: list[Span] = []
     span = quiet.span_at(from_us) or quiet.next_after(from_us)
     end_us = from_us + _FARTHEST_US
     while span is not None and span.since_us < end_us:
-        yield span
+        found.append(span)
         span = None if span.until_us is None else quiet.next_after(span.until_us)
+    return tuple(found)

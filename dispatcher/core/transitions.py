@@ -199,7 +199,9 @@ def silenced(
 def quiet(candidate: Candidate, policy: Policy, now_us: int) -> Settlement | Deferral | None:
     """What happens to an event in quiet hours, which takes no slot; None if none hold, or it was admitted before.
 
-    A deferred event waits until their end, in a line of its own. A replayed one is a dead letter again, or waits too.
+    A deferred event waits until their end, in a line of its own. So does one that has waited in such a line before,
+    whatever is done with others: no hours drop what earlier ones have held. A replayed one is a dead letter again, or
+    waits too.
     """
     leased, terms = candidate
     event = leased.event
@@ -207,7 +209,7 @@ def quiet(candidate: Candidate, policy: Policy, now_us: int) -> Settlement | Def
     if hush is None:
         return None
     slots = Slots.RELEASE if leased.may_own_slots else Slots.KEEP
-    if hush.then is QuietThen.DEFER:
+    if hush.then is QuietThen.DEFER or is_quiet_line(leased.line):
         stands = None if leased.has_left_silence else leased.line
         line = quiet_line(stands or policy.line(event))
         most = policy.rule(event.category).max_parked

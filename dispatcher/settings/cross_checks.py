@@ -7,7 +7,7 @@ from typing import Final
 
 from dispatcher.core.limits import format_duration, longest_of
 from dispatcher.core.policy import CategoryRule, OnLimit, Policy
-from dispatcher.core.quiet import QuietThen, longest_us
+from dispatcher.core.quiet import Quiet, QuietThen, longest_us
 from dispatcher.core.tally import Telling
 from dispatcher.settings.limits_schema import LimitsFile, RuleSection
 from dispatcher.settings.limits_values import REJECT
@@ -45,28 +45,46 @@ def _tellings(file: LimitsFile, policy: Policy, tree: Tree) -> Iterator[Problem]
 
 
 def _quiet(policy: Policy, tree: Tree) -> Iterator[Problem]:
-    """Quiet hours that never end, and those that let events wait for longer than these may."""
-    endless = [each for each in policy.quiet if longest_us([each], _FROM_US) is None]
-    for each in endless:
-        path: Path = ("quiet", each.name, "times")
-        yield Problem(tree.position(path), shown_path(path), "never end, expected a time of the week that is not quiet")
-    deferring = [each for each in policy.quiet if each.then is QuietThen.DEFER and each not in endless]
-    named = {name for each in deferring for name in each.categories or policy.categories}
-    held = {name: (policy.rule(name), [each for each in deferring if each.is_for(name)]) for name in sorted(named)}
-    for_all = [each for each in deferring if each.categories is None]
-    if for_all and not policy.reject_unknown:
-        held["any other category"] = (policy.defaults, for_all)
-    known: dict[tuple[str, ...], int | None] = {}  # most categories have the same hours, and a year of them takes time
+    """Quiet hours that never end, alone or together, and those that let events wait for longer than these may."""
+    alone = [each for each in policy.quiet if longest_us([each], _FROM_US) is None]
+    for each in alone:
+        yield _never_end(each, tree)
+    ending = [each for each in policy.quiet if each not in alone]
+    named = {*policy.categories, *(name for each in ending for name in each.categories or ())}
+    held = {name: (policy.rule(name), [each for each in ending if each.is_for(name)]) for name in sorted(named)}
+    if not policy.reject_unknown:
+        held["any other category"] = (policy.defaults, [each for each in ending if each.categories is None])
+    together: dict[tuple[str, ...], int | None] = {}  # most categories have the same, and to look at a year takes time
+    waits: dict[tuple[str, ...], int] = {}
     for name, (rule, hours) in held.items():
         of = tuple(each.name for each in hours)
-        if of not in known:
-            known[of] = longest_us(hours, _FROM_US)
-        longest = known[of]
-        if longest is None or longest >= rule.max_age_us:
-            path = ("quiet", hours[-1].name, "times")
-            span = "without end" if longest is None else f"for up to {format_duration(longest)} without a break"
-            said = f"hold events of {name} {span}, and its max_age is {format_duration(rule.max_age_us)}"
+        if of not in together:
+            together[of] = longest_us(hours, _FROM_US)
+            if together[of] is None:
+                yield _never_end(hours[-1], tree, f" together with {', '.join(of[:-1])}")
+            else:
+                waits[of] = _longest_wait_us(hours)
+        if waits.get(of, 0) >= rule.max_age_us:
+            last = [each for each in hours if each.then is QuietThen.DEFER][-1]
+            path: Path = ("quiet", last.name, "times")
+            said = (
+                f"hold events of {name} for up to {format_duration(waits[of])} without a break, and its max_age is "
+                f"{format_duration(rule.max_age_us)}"
+            )
             yield Problem(tree.position(path), shown_path(path), f"{said}; expected a longer max_age, or shorter hours")
+
+
+def _never_end(quiet: Quiet, tree: Tree, together: str = "") -> Problem:
+    path: Path = ("quiet", quiet.name, "times")
+    said = f"never end{together}, expected a time of the week that is not quiet"
+    return Problem(tree.position(path), shown_path(path), said)
+
+
+def _longest_wait_us(hours: list[Quiet]) -> int:
+    """How long an event may wait for the end of these hours; one that some of them exempt waits for others alone."""
+    deferring = [each for each in hours if each.then is QuietThen.DEFER]
+    waits = (longest_us(deferring, _FROM_US), longest_us(hours, _FROM_US, QuietThen.DEFER)) if deferring else ()
+    return max((each for each in waits if each is not None), default=0)
 
 
 def _guarantees(file: LimitsFile, policy: Policy, tree: Tree) -> Iterator[Problem]:

@@ -408,6 +408,24 @@ def test_what_the_dispatcher_says_of_a_category_waits_for_the_end(stage: Stage, 
     assert len(ann.desk.posts) == 3
 
 
+@pytest.mark.parametrize("then", ["drop", "digest"])
+def test_what_waits_for_the_end_waits_on_in_hours_that_follow(redis: Database, then: str) -> None:
+    text = f'{LIMITS}  after: {{times: ["12:30-14:00"], zone: UTC, categories: [errors], then: {then}}}\n'
+    stage = Stage(redis, policy_from(text))
+    ann = stage.worker("ann")
+    send(stage, "a", category="errors")
+    run(ann)
+    until(stage, HALF_PAST_US)
+    send(stage, "new", category="errors")
+    run(ann)
+    assert category_line(stage, "quiet:category:errors") == ["a"]
+    assert sentence(stage, "a") == "Waits: quiet hours after from 12:30:00 until 14:00:00."
+    until(stage, HALF_PAST_US + 5_400 * US)
+    run(ann)
+    assert "a" in ann.desk.posts
+    assert stage.total("dropped") + stage.total("digested") == 1, "the new one"
+
+
 # Beside other things
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cache
 from typing import Final
@@ -167,6 +168,22 @@ def test_the_longest_time_without_a_break_is_that_of_all_together() -> None:
     assert longest_us([night, weekend], from_us) == (2 + 49 + 7) * hour_us
     assert longest_us([nights(Times(0, DAY_MINUTES))], from_us) is None
     assert longest_us([nights(Times(0, 720)), nights(Times(720, 1440))], from_us) is None
+
+
+def test_the_longest_wait_begins_with_hours_that_defer_and_goes_on_in_those_that_follow() -> None:
+    hour_us, from_us = 3_600 * US, berlin("2026-01-01T00:00")
+
+    def longest_wait(*hours: tuple[int, int, QuietThen]) -> int | None:
+        found = [replace(nights(Times(begins * 60, ends * 60)), then=then) for begins, ends, then in hours]
+        return longest_us(found, from_us, QuietThen.DEFER)
+
+    drop, defer = QuietThen.DROP, QuietThen.DEFER
+    assert longest_wait((10, 12, drop)) == 0
+    assert longest_wait((10, 12, drop), (12, 14, defer), (14, 17, drop)) == 5 * hour_us
+    assert longest_wait((10, 13, drop), (12, 14, defer)) == 2 * hour_us
+    assert longest_wait((10, 15, drop), (12, 14, defer)) == 0, "the drop decides, since it ends last"
+    assert longest_wait((12, 15, drop), (12, 15, defer)) == 3 * hour_us
+    assert longest_wait((10, 12, defer), (13, 15, drop)) == 2 * hour_us
 
 
 def test_of_the_hours_of_a_file_those_for_the_category_are_asked_also_when_the_clock_is_set_back() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +14,7 @@ import pytest
 
 from dispatcher.core.limits import Reason
 from dispatcher.core.policy import OnLimit
+from dispatcher.core.quiet import WEEK
 from dispatcher.core.states import DeadLettered
 from dispatcher.web.page.silences import FIELDS
 from dispatcher.web.page.views import VIEWS
@@ -212,8 +214,9 @@ def test_the_first_view_says_what_is_stopped_and_how_much_of_a_limit_is_used(
     redis: Database, redis_url: str, tmp_path: Path
 ) -> None:
     (tmp_path / "tokens").write_text(TOKENS, encoding="utf-8")
-    rest = "zone: UTC, categories: [news], then: drop"
-    quiet = f'quiet: {{night: {{times: ["00:00-12:00"], {rest}}}, day: {{times: ["12:00-00:00"], {rest}}}}}\n'
+    days = ", ".join(WEEK[(datetime.now(UTC).weekday() + ahead) % 7] for ahead in (0, 1))
+    hours = f'times: ["00:00-24:00"], days: [{days}], zone: UTC, categories: [news], then: drop'
+    quiet = f"quiet: {{today: {{{hours}}}}}\n"
     (tmp_path / "limits.yaml").write_text(LIMITS + quiet, encoding="utf-8")
     bury(redis, numbered(3), EXHAUSTED)
     with (
@@ -223,9 +226,9 @@ def test_the_first_view_says_what_is_stopped_and_how_much_of_a_limit_is_used(
         olga.put("/v1/pause/errors", json={"why": "a move"})
         page = seen(olga, "/")
     assert page.one("main").text.startswith("Now No worker runs. Nothing waits. Start a worker: none runs.")
-    paused, hours = [row[:4] for row in page.rows() if len(row) == 6]
+    paused, held = [row[:4] for row in page.rows() if len(row) == 6]
     assert paused == ["errors", "paused", "olga", "a move"]
-    assert hours in (["news", "quiet (drop)", "the limits", name] for name in ("night", "day"))
+    assert held == ["news", "quiet (drop)", "the limits", "today"]
     (category,) = [row for row in page.rows() if row[0] == "errors" and len(row) > 6]
     assert category[1] == "0 of 1 in 1d"
     assert "dead 3" in page.one("figcaption").text

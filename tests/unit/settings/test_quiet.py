@@ -72,7 +72,7 @@ def test_it_is_said_when_they_come_next_by_the_clock_of_their_zone() -> None:
 
 def hours(**keys: str) -> str:
     said = {"times": '["22:00-07:00"]', "zone": "UTC", "then": "drop"} | keys
-    return f"quiet: {{n: {{{', '.join(f'{key}: {value}' for key, value in said.items())}}}}}\n"
+    return f"quiet:\n  n: {{{', '.join(f'{key}: {value}' for key, value in said.items())}}}\n"
 
 
 TIMES = "expected two times of day such as 22:00-07:00"
@@ -125,6 +125,11 @@ LIST = 'expected a list of times of day such as ["22:00-07:00"]'
             hours(times='["07:00-22:00", "22:00-07:00"]'),
             "n.times: never end, expected a time of the week that is not quiet",
         ),
+        (
+            hours(times='["00:00-12:00"]', then="digest")
+            + '  o: {times: ["12:00-24:00"], zone: UTC, categories: [a], then: digest}\n',
+            "o.times: never end together with n, expected a time of the week that is not quiet",
+        ),
     ],
 )  # fmt: skip
 def test_a_mistake_is_told(text: str, problem: str) -> None:
@@ -160,6 +165,21 @@ def test_a_mistake_is_told(text: str, problem: str) -> None:
             "any other category for up to 33h without a break, and its max_age is 30h",
             id="two together",
         ),
+        pytest.param(
+            "quiet:\n"
+            "  nights: {times: ['22:00-07:00'], days: [mon-fri], zone: UTC, then: defer}\n"
+            "  weekends: {times: ['00:00-24:00'], days: [sat, sun], zone: UTC, then: drop}\n",
+            "any other category for up to 50h without a break, and its max_age is 1d",
+            id="the hours that follow drop others",
+        ),
+        pytest.param(
+            "defaults: {max_age: 4h}\n"
+            "quiet:\n"
+            "  noon: {times: ['12:00-14:00', '14:00-16:00'], zone: UTC, then: defer}\n"
+            "  work: {times: ['09:00-17:00'], zone: UTC, unless: {priority: high}, then: drop}\n",
+            "any other category for up to 4h without a break, and its max_age is 4h",
+            id="what longer hours exempt",
+        ),
     ],
 )
 def test_what_would_wait_for_longer_than_it_may_is_refused(text: str, of: str) -> None:
@@ -176,6 +196,8 @@ def test_what_would_wait_for_longer_than_it_may_is_refused(text: str, of: str) -
         "categories: {a: {max_age: 1h}}\n" + hours(then="drop"),
         "categories: {a: {max_age: 1h}}\n" + hours(then="digest", categories="[a]"),
         "defaults: {max_age: 1h}\ncategories: {a: {max_age: 1d}}\n" + hours(then="defer", categories="[a]"),
+        hours(times='["12:00-13:00"]', then="defer")
+        + "  o: {times: ['00:00-24:00'], days: [sun], zone: UTC, then: drop}",
         "unknown_categories: reject\ndefaults: {max_age: 1h}\ncategories: {a: {max_age: 1d}}\n" + hours(then="defer"),
     ],
 )
