@@ -105,7 +105,8 @@ def _rule(rule: CategoryRule, policy: Policy) -> str:
     if rule.guarantee and policy.longest_global is not None:
         longest = policy.longest_global
         share = f"{rule.guarantee} in {_each(longest)} {_window(longest)}"
-        parts.append(f"{share} are kept for it, whatever the others send")
+        also = ", if the other limits of all events together have room" if len(policy.global_limits) > 1 else ""
+        parts.append(f"{share} are kept for it, whatever the others send{also}")
     for label, limits in rule.per_label.items():
         parts.append(f"{_limits(limits) or 'no limit'} for each value of the label {label}")
     parts += _shadows(rule.shadows)
@@ -136,7 +137,8 @@ def _repeats(rule: CategoryRule) -> Iterator[str]:
     if rule.once is not None:
         by = rule.once.by
         same = {BY_KEY: "the same dedup_key", BY_TEXT: "the same text but for numbers, ids and quotes"}
-        about = same[by] if isinstance(by, str) else f"the same {_listed(list(by))}"
+        labels = "label" if len(by) == 1 else "labels"
+        about = same[by] if isinstance(by, str) else f"the same {labels} {_listed(list(by))}"
         then = "dropped" if rule.once.then is Then.DROP else "counted in the message of the first"
         window = _span(rule.once.per_us).removeprefix("1 ")
         yield f"of events with {about} one is posted in any {window}, repeats are {then}"

@@ -9,7 +9,8 @@ from functools import partial
 from typing import Final
 
 from dispatcher.core.limits import US, Kind, Limit
-from dispatcher.core.matchers import Matchers
+from dispatcher.core.matchers import Matchers, parse_matchers
+from dispatcher.core.once import BY_KEY, BY_TEXT
 from dispatcher.core.policy import Policy
 from dispatcher.settings.limits_schema import LimitsFile, RuleSection
 from dispatcher.settings.limits_values import Shadow, enforced
@@ -17,6 +18,7 @@ from dispatcher.settings.redaction import did_you_mean, redacted
 from dispatcher.settings.yaml_tree import Path, Position, Problem, Tree, shown_path
 
 _TRUTH_WORDS: Final = frozenset({"y", "n", "yes", "no", "on", "off"})
+_FIELDS: Final = frozenset({BY_KEY, BY_TEXT, "category", "priority"})
 _COMMENTED_CHANNEL: Final = re.compile(r"\s*(#(?!default:)[\w-]+):(?:\s|$)")
 _HELD_SLOTS_COUNT_FROM_US: Final = 60 * US
 """Shorter windows skip the slots that admitted events hold while they wait."""
@@ -30,6 +32,7 @@ def warnings_of(file: LimitsFile, policy: Policy, tree: Tree) -> list[Problem]:
         *_commented_channels(tree),
         *_windows_that_never_bind(file, tree),
         *_guarantees_out_of_reach(policy, tree),
+        *_labels_named_as_fields(file, tree),
         *_two_icons(file, tree),
         *_routes_that_never_match(file, policy, tree),
         *_quiet_for_nobody(policy, tree),
@@ -84,18 +87,44 @@ def _commented_channels(tree: Tree) -> Iterator[Problem]:
 
 def _windows_that_never_bind(file: LimitsFile, tree: Tree) -> Iterator[Problem]:
     everywhere = [("global.limits", limit) for limit in enforced(file.global_.limits)]
-    yield from _never_bind(("global",), file.global_.limits, [], tree)
-    yield from _never_bind(("defaults",), file.defaults.limits, everywhere, tree)
+    yield from _never_bind(("global", "limits"), file.global_.limits, [], tree)
+    yield from _never_bind(("defaults", "limits"), file.defaults.limits, everywhere, tree)
+    beside = [*everywhere, *(("defaults.limits", limit) for limit in enforced(file.defaults.limits))]
+    heirs = (each.model_fields_set for each in file.categories.values() if "per_label" not in each.model_fields_set)
+    others = everywhere if any("limits" in written for written in heirs) else beside
+    yield from _labels_that_never_bind(("defaults",), file.defaults, others, tree)
     for name, section in file.categories.items():
+        others = beside
         if "limits" in section.model_fields_set:
-            yield from _never_bind(("categories", name), section.limits, everywhere, tree)
+            yield from _never_bind(("categories", name, "limits"), section.limits, everywhere, tree)
+            own = shown_path(("categories", name, "limits"))
+            others = [*everywhere, *((own, limit) for limit in enforced(section.limits))]
+        yield from _labels_that_never_bind(("categories", name), section, others, tree)
+
+
+def _labels_that_never_bind(
+    where: Path, section: RuleSection, others: list[tuple[str, Limit]], tree: Tree
+) -> Iterator[Problem]:
+    """Limits for each value of a label that one of these, or one for the same label, makes idle."""
+    for label, limits in section.per_label.items():
+        yield from _never_bind((*where, "per_label", label), limits, others, tree)
 
 
 def _guarantees_out_of_reach(policy: Policy, tree: Tree) -> Iterator[Problem]:
     """Guarantees larger than what the category's own limits ever admit in that window."""
     longest = policy.longest_global
+    others = [limit for limit in policy.global_limits if limit is not longest]
     for name, rule in policy.categories.items():
-        if longest is None or rule.guarantee <= 1:
+        if longest is None or not rule.guarantee:
+            continue
+        shared = longest.max - policy.guaranteed
+        if idle := [other for other in others if shared and implies(other, replace(longest, max=shared))]:
+            at: Path = ("categories", name, "guarantee")
+            said = (
+                f"{rule.guarantee} has no effect: {shared} of {longest} are left for all, and {idle[0]} allows no more"
+            )
+            yield Problem(tree.position(at), shown_path(at), said)
+        if rule.guarantee == 1:
             continue
         less = replace(longest, max=rule.guarantee - 1)
         for limit in rule.limits:
@@ -105,11 +134,26 @@ def _guarantees_out_of_reach(policy: Policy, tree: Tree) -> Iterator[Problem]:
                 yield Problem(tree.position(path), shown_path(path), said)
 
 
+def _labels_named_as_fields(file: LimitsFile, tree: Tree) -> Iterator[Problem]:
+    """Labels of ``once.by`` with the name of a field of the event, which is hardly a label."""
+    for where, section in _sections(file):
+        if section.once is None or isinstance(section.once.by, str):
+            continue
+        for item, label in enumerate(section.once.by):
+            if label in _FIELDS and (at := (*where, "once", "by", item)) in tree.values:
+                hint = f"; did you mean by: {label}?" if label in (BY_KEY, BY_TEXT) else ""
+                said = f"names a label, not the {label} of the event{hint}"
+                yield Problem(tree.position(at), shown_path(at), said)
+
+
+def _sections(file: LimitsFile) -> list[tuple[Path, RuleSection]]:
+    """The mappings that may say what holds for a category, and where they stand."""
+    return [(("defaults",), file.defaults), *((("categories", name), each) for name, each in file.categories.items())]
+
+
 def _two_icons(file: LimitsFile, tree: Tree) -> Iterator[Problem]:
     """Of two icons in one place, Slack shows the emoji."""
-    sections: list[tuple[Path, RuleSection]] = [(("defaults",), file.defaults)]
-    sections += [(("categories", name), section) for name, section in file.categories.items()]
-    for where, section in sections:
+    for where, section in _sections(file):
         if section.icon_emoji and section.icon_url:
             path = (*where, "icon_url")
             yield Problem(
@@ -123,7 +167,9 @@ def _routes_that_never_match(file: LimitsFile, policy: Policy, tree: Tree) -> It
         for number, route in enumerate(section.routes):
             here = asked(route.match)
             earlier = (before for before in range(number) if section.routes[before].match.covers(here))
-            if route.match.matches_nothing:
+            if empty := [each for each in route.match.texts if parse_matchers([each]).matches_nothing]:
+                why = f"{redacted(empty[0])} refuses every value"
+            elif route.match.matches_nothing:
                 why = "its matchers contradict each other"
             elif here.matches_nothing:
                 why = "it names other categories than those whose events ask it"
@@ -164,12 +210,12 @@ def _quiet_for_nobody(policy: Policy, tree: Tree) -> Iterator[Problem]:
 
 
 def _never_bind(
-    section: Path, limits: tuple[Limit | Shadow, ...], others: Iterable[tuple[str, Limit]], tree: Tree
+    at: Path, limits: tuple[Limit | Shadow, ...], others: Iterable[tuple[str, Limit]], tree: Tree
 ) -> Iterator[Problem]:
     """Limits of one list that another limit makes idle; only those that stand in the file. A shadow limit never is."""
-    candidates = [*others, *((shown_path((*section, "limits")), limit) for limit in enforced(limits))]
+    candidates = [*others, *((shown_path(at), limit) for limit in enforced(limits))]
     for item, limit in enumerate(limits):
-        path: Path = (*section, "limits", item)
+        path: Path = (*at, item)
         if path not in tree.values or not isinstance(limit, Limit):
             continue
         for name, other in candidates:

@@ -395,7 +395,7 @@ def test_the_rules_of_a_category_are_said_in_sentences(redis_url: str, tmp_path:
         others = seen(client, "/limits?category=news").text
     for said in (
         "at most 10 in any 30 minutes, posted to #alerts unless a route matches",
-        "of events with the same host one is posted in any 4 hours, repeats are dropped",
+        "of events with the same label host one is posted in any 4 hours, repeats are dropped",
         "if its channel is gone or archived, it is posted to #ops",
         "alerts, route 1 an event that names no channel is posted to #oncall if severity is critical",
         "Quiet hours nights from 22:00 to 07:00 on every day, by the clock of UTC, for alerts",
