@@ -43,18 +43,18 @@ _BUILT_IN: Final[Mapping[str, Any]] = {
     "per_label": {},
     "max_parked": DEFAULT_MAX_PARKED,
     "on_ambiguous": "resend",
-    "username": None,
-    "icon_emoji": None,
-    "icon_url": None,
+    "username": read.NONE,
+    "icon_emoji": read.NONE,
+    "icon_url": read.NONE,
     "allow_mentions": False,
     "template": None,
     "digest_delay": format_duration(DEFAULT_DIGEST_DELAY_US),
     "notice": False,
-    "once": None,
+    "once": read.NONE,
     "resolved": "post",
     "resolved_while_waiting": "drop",
     "routes": [],
-    "fallback": read.NO_FALLBACK,
+    "fallback": read.NONE,
 }
 """Every key of a category, with what holds where neither it nor ``defaults`` says otherwise."""
 
@@ -209,8 +209,8 @@ def _rule(keys: Mapping[str, Any]) -> CategoryRule:
     )
 
 
-def _once(keys: Mapping[str, Any] | None) -> Once | None:
-    if keys is None:
+def _once(keys: Mapping[str, Any] | str) -> Once | None:
+    if isinstance(keys, str):
         return None
     _refuse_others(keys, ("by", "per", "then"))
     from dispatcher.core.once import BY_KEY, Once, Then  # few files have `once`
@@ -229,7 +229,8 @@ def _limits(entries: list[Any]) -> list[Limit | read.Shadow]:
 
 
 def _style(keys: Mapping[str, Any]) -> Style:
-    names = (keys["username"], keys["icon_emoji"], keys["icon_url"])
+    username, icon_emoji, icon_url = (keys["username"], keys["icon_emoji"], keys["icon_url"])
+    names = (read.read_username(username), read.read_icon_emoji(icon_emoji), read.read_icon_url(icon_url))
     return Style(_identity(*names) if any(names) else None, keys["allow_mentions"], _template(keys["template"]))
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path as FilePath
+from typing import Annotated, Any
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from dispatcher.core.policy import Policy
@@ -20,7 +21,7 @@ from dispatcher.settings.limits_values import NOT_AVAILABLE
 from dispatcher.settings.redaction import did_you_mean, looks_secret, redacted
 from dispatcher.settings.warnings import warnings_of
 from dispatcher.settings.yaml_reader import read_yaml
-from dispatcher.settings.yaml_tree import Problem, Tree, shown_path
+from dispatcher.settings.yaml_tree import Path, Problem, Tree, shown_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +37,12 @@ class Limits:
     is_empty: bool
 
 
-def load_policy(path: Path) -> tuple[Policy, tuple[str, ...]]:
+def load_policy(path: FilePath) -> tuple[Policy, tuple[str, ...]]:
     """The policy in a file, and a sentence for each warning. Raises ``ConfigError`` as ``read_limits`` does."""
     return read_policy(read_text(path), str(path))
 
 
-def load_limits(path: Path) -> Limits:
+def load_limits(path: FilePath) -> Limits:
     """What a file says. Raises ``ConfigError`` as ``read_limits`` does."""
     return read_limits(read_text(path), str(path))
 
@@ -96,7 +97,8 @@ def _fault(tree: Tree, detail: ErrorDetails) -> Problem | None:
     if detail["type"] == "extra_forbidden":
         return Problem(tree.keys[path], shown_path(path), _unknown_key(path))
     if detail["type"] == "missing":
-        return Problem(tree.position(path), shown_path(path), "the key is missing")
+        at = tree.keys.get(path[:-1]) if _value_at(tree, path[:-1]) is None else None
+        return Problem(at or tree.position(path), shown_path(path), f"the key is missing{_expected(path)}")
     if path not in tree.values and path[-1] == "[key]":
         path = path[:-1]
         return Problem(tree.keys[path], shown_path(path), f"{redacted(path[-1])}{detail['msg']}")
@@ -109,6 +111,27 @@ def _fault(tree: Tree, detail: ErrorDetails) -> Problem | None:
     position = tree.keys.get(path) if value is None else None
     text = f"{redacted(value)}{detail['msg']}{_comment(tree, path)}"
     return Problem(position or tree.position(path), shown_path(path), text)
+
+
+def _value_at(tree: Tree, path: Path) -> object:
+    value = tree.data
+    for part in path:
+        value = value[part]
+    return value
+
+
+def _expected(path: Path) -> str:
+    """What the reader of a key says of a value that is none."""
+    section = section_at(path[:-1])
+    if section is None:
+        return ""
+    key = section.model_fields[str(path[-1])]
+    kind: Any = Annotated[key.annotation, *key.metadata]
+    try:
+        TypeAdapter(kind).validate_python(None)
+    except ValidationError as error:
+        return error.errors()[0]["msg"]
+    return ""
 
 
 def _unknown_key(path: tuple[str | int, ...]) -> str:

@@ -7,7 +7,8 @@ A key that a later version will know stands in ``not_yet`` until then: to add it
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Final, TypeAlias
+from functools import partial
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -17,7 +18,9 @@ from pydantic import (
     Field,
     PlainSerializer,
     PlainValidator,
+    SerializerFunctionWrapHandler,
     WithJsonSchema,
+    WrapSerializer,
     model_validator,
 )
 
@@ -46,7 +49,7 @@ FallbackChannel: TypeAlias = Annotated[
     str | None,
     PlainValidator(read.read_fallback),
     WithJsonSchema(shape.FALLBACK),
-    PlainSerializer(read.written_fallback),
+    PlainSerializer(read.written_or_none),
 ]
 Match: TypeAlias = Annotated[
     Matchers, PlainValidator(read.read_match), WithJsonSchema(shape.MATCH), PlainSerializer(read.written_match)
@@ -123,26 +126,43 @@ TextTemplate: TypeAlias = Annotated[
     WithJsonSchema(shape.TEMPLATE),
     PlainSerializer(read.written_template),
 ]
-Username: TypeAlias = Annotated[str | None, PlainValidator(read.read_username), WithJsonSchema(shape.USERNAME)]
-IconEmoji: TypeAlias = Annotated[str | None, PlainValidator(read.read_icon_emoji), WithJsonSchema(shape.EMOJI)]
-IconUrl: TypeAlias = Annotated[str | None, PlainValidator(read.read_icon_url), WithJsonSchema(shape.ICON_URL)]
+Username: TypeAlias = Annotated[
+    str | None,
+    PlainValidator(read.read_username),
+    WithJsonSchema(shape.USERNAME),
+    PlainSerializer(read.written_or_none),
+]
+IconEmoji: TypeAlias = Annotated[
+    str | None, PlainValidator(read.read_icon_emoji), WithJsonSchema(shape.EMOJI), PlainSerializer(read.written_or_none)
+]
+IconUrl: TypeAlias = Annotated[
+    str | None,
+    PlainValidator(read.read_icon_url),
+    WithJsonSchema(shape.ICON_URL),
+    PlainSerializer(read.written_or_none),
+]
 
+
+_INSTANT: Final = "timestamp_header"
 
 _RULE: Final = BUILT_IN.defaults
 _LETTERS: Final = BUILT_IN.dead_letters
 
 
 def _mapping(example: str, kind: Any) -> BeforeValidator:  # noqa: ANN401  a type, as pydantic takes it
-    """A mapping; a key with nothing behind it is an empty one, since its entries may all be commented out."""
+    return BeforeValidator(partial(_as_mapping, example=example), json_schema_input_type=kind | None)
 
-    def check(value: Any) -> Any:  # noqa: ANN401  any YAML value
-        if value is None:
-            return {}
-        if isinstance(value, dict | BaseModel):
-            return value
-        raise read.fault(f", expected a mapping such as {example}")
 
-    return BeforeValidator(check, json_schema_input_type=kind | None)
+def _as_mapping(value: Any, example: str, beside: str = "") -> Any:  # noqa: ANN401  any YAML value
+    """A mapping; a key with nothing behind it is an empty one, since its entries may all be commented out.
+
+    ``beside`` is what else may stand there.
+    """
+    if value is None:
+        return {}
+    if isinstance(value, dict | BaseModel):
+        return value
+    raise read.fault(f", expected a mapping such as {example}{beside}")
 
 
 class Section(BaseModel):
@@ -192,6 +212,21 @@ class OnceSection(Section):
     then: AfterFirst = Field(
         default=Then.DROP, description="Drop the repeats, or count them in the message of the first."
     )
+
+
+def _none_or_mapping(value: Any) -> Any:  # noqa: ANN401  any YAML value
+    return None if value == read.NONE else _as_mapping(value, "{per: 4h}", " or none")
+
+
+def _written_once(once: OnceSection | None, write: SerializerFunctionWrapHandler) -> Any:  # noqa: ANN401  plain data
+    return read.NONE if once is None else write(once)
+
+
+RepeatsOrNone: TypeAlias = Annotated[
+    OnceSection | None,
+    BeforeValidator(_none_or_mapping, json_schema_input_type=OnceSection | Literal["none"] | None),
+    WrapSerializer(_written_once),
+]
 
 
 class RouteSection(Section):
@@ -262,8 +297,8 @@ class RuleSection(Section):
     notice: Truth = Field(
         default=False, description="Post one line when events begin to be suppressed, and one when that has ended."
     )
-    once: Annotated[OnceSection | None, _mapping("{per: 4h}", OnceSection)] = Field(
-        default=None, description="Repeats of the same thing: one is posted in each window."
+    once: RepeatsOrNone = Field(
+        default=None, description="Repeats of the same thing: one is posted in each window; none: all are."
     )
     resolved: AfterRecovery = Field(
         default=_RULE.resolved,
@@ -337,6 +372,8 @@ class HookSection(Section):
         said = [name for name in ("verify", "category", "text") if getattr(self, name) is not None]
         if self.preset is None and len(said) < 3:  # noqa: PLR2004 - all of them
             raise fault(", expected verify, category and text, or a preset")
+        if self.verify is Verify.TOKEN and self.timestamp_header is not None:
+            raise fault(", expected verify with a signature beside it, since a token signs no instant", item=_INSTANT)
         return self
 
 

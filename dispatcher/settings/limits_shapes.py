@@ -30,7 +30,7 @@ from dispatcher.settings.limits_values import (
     MAX_TIMES,
     MAX_USERNAME,
     MAX_WINDOWS,
-    NO_FALLBACK,
+    NONE,
     REJECT,
     URL_PATTERN,
 )
@@ -69,7 +69,7 @@ WINDOWS: Final[dict[str, Any]] = {
 PACE: Final = _text(f"none|{_LIMIT}", "MAX/WINDOW or none", "10/10s", "none")
 SPAN: Final = _text(_SPAN, "Span of time", "24h", "90s")
 CHANNEL_NAME: Final = _text(CHANNEL.pattern, "Channel", "#errors", "C0123ABCD")
-FALLBACK: Final = _text(f"{NO_FALLBACK}|{CHANNEL.pattern}", "Channel, or none", "#ops", "none")
+FALLBACK: Final = _text(f"{NONE}|{CHANNEL.pattern}", "Channel, or none", "#ops", "none")
 CHANNEL_KEY: Final = _text(f"{DEFAULT_CHANNEL_KEY}|{CHANNEL.pattern}", "Channel, or default", "default", "#ops")
 CATEGORY_NAME: Final = _text(CATEGORY.pattern, "Category", "errors")
 LABEL_NAME: Final[dict[str, Any]] = {
@@ -113,7 +113,7 @@ QUIET_CATEGORIES: Final[dict[str, Any]] = {"type": "array", "items": CATEGORY_NA
 UNLESS: Final[dict[str, Any]] = {
     "type": "object",
     "propertyNames": {"minLength": 1},
-    "additionalProperties": {"type": "string"},
+    "additionalProperties": {"type": "string", "title": "Values", "pattern": "^(?!!)", "examples": ["critical|page"]},
     "examples": [{"priority": "high", "severity": "critical"}],
 }
 QUIET_THEN: Final[dict[str, Any]] = {"type": "string", "enum": [word.value for word in QuietThen]}
@@ -150,16 +150,16 @@ HOOK_TEMPLATE: Final[dict[str, Any]] = {
 }
 USERNAME: Final[dict[str, Any]] = {
     "type": "string",
-    "title": "name",
+    "title": "name, or none",
     "minLength": 1,
     "maxLength": MAX_USERNAME,
-    "examples": ["Deploys"],
+    "examples": ["Deploys", "none"],
 }
-EMOJI: Final = _text(EMOJI_PATTERN, "emoji", ":bell:")
+EMOJI: Final = _text(f"{NONE}|{EMOJI_PATTERN}", "emoji, or none", ":bell:", "none")
 ICON_URL: Final[dict[str, Any]] = {
     "type": "string",
-    "title": "URL of an image",
-    "pattern": f"^{URL_PATTERN}$",
+    "title": "URL of an image, or none",
+    "pattern": f"^(?:{NONE}|{URL_PATTERN})$",
     "maxLength": MAX_ICON_URL,
     "examples": ["https://example.com/bell.png"],
 }

@@ -48,7 +48,9 @@ MIN_LETTERS_BYTES: Final = 2_000_000
 
 MAX_LETTERS_BYTES: Final = 1_000_000_000_000
 SHOWN_TEXT: Final = (80, 0)
-NO_FALLBACK: Final = "none"
+NONE: Final = "none"
+"""In place of a value: not what ``defaults`` says, and no other one."""
+
 ROUTE_EXAMPLE: Final = '{match: severity=critical, channel: "#oncall"}'
 QUIET_EXAMPLE: Final = '{times: ["22:00-07:00"], zone: Europe/Berlin, then: digest}'
 ACCEPT: Final = "accept"
@@ -59,6 +61,10 @@ CHANNEL: Final = re.compile(f"#{CHANNEL_NAME.pattern}|{CHANNEL_ID.pattern}")
 HEADER_PATTERN: Final = r"[A-Za-z0-9-]{1,100}"
 EMOJI_PATTERN: Final = r":[^\sA-Z:<>&|]{1,100}:(?::skin-tone-[2-6]:)?"
 URL_PATTERN: Final = r"https://[!-~]+"
+_OFFSET: Final = r"(?i:utc|gmt|z)?[ ]*[+-]?[0-9]{1,2}(?::?[0-9]{2})?"
+_LONGEST_ABBREVIATION: Final = 4
+"""Of a zone: one such as CEST lies near to another that means another time."""
+
 _LOOSE_EMOJI: Final = r":?([a-z0-9_+-]*[a-z0-9][a-z0-9_+-]*):?"
 _BARE_CHANNEL: Final = r"\w[\w-]{0,79}"
 """What can be a channel in Slack once it has its #: no address, and no pattern."""
@@ -68,9 +74,11 @@ _MAPPING_EXPECTED: Final = "expected MAX/WINDOW or a mapping such as {max: 20, w
 _WINDOW_EXPECTED: Final = "expected a window such as 5m or 1d fixed"
 _PACE_EXPECTED: Final = "expected MAX/WINDOW, for example 10/10s, or none"
 _RANGE_EXPECTED: Final = (
-    f"expected MAX from 1 to {MAX_LIMIT} and WINDOW above 0, up to {format_duration(MAX_WINDOW_US)}"
+    f"expected MAX from 1 to {MAX_LIMIT} and WINDOW from 0.001ms to {format_duration(MAX_WINDOW_US)}, "
+    "with at most 6 decimals"
 )
 _CHANNEL_EXPECTED: Final = 'expected a channel such as "#errors", in quotes, or its id'
+_OR_NONE: Final = ", or none"
 _CATEGORY_EXPECTED: Final = "1 to 64 of A-Z a-z 0-9 _ . : - beginning with a letter or digit"
 _TIMES: Final = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])-(?:([01][0-9]|2[0-3]):([0-5][0-9])|24:00)")
 _TIME_EXPECTED: Final = "expected two times of day such as 22:00-07:00"
@@ -80,7 +88,9 @@ _DAYS_EXPECTED: Final = "expected a list of days such as [mon-fri, sun]"
 _ZONE_EXPECTED: Final = "expected a time zone such as Europe/Berlin or UTC"
 _UNLESS_EXPECTED: Final = "expected a mapping such as {priority: high, severity: critical}"
 _MATCHER_EXPECTED: Final = "expected matchers such as severity=critical, or a list of them"
-_SPAN_EXPECTED: Final = "expected a number and a unit of ms, s, m, h or d, up to 366d, for example 24h"
+_SPAN_EXPECTED: Final = (
+    "expected a number such as 24 or 1.5, with at most 6 decimals, and a unit of ms, s, m, h or d, from 0.001ms to 366d"
+)
 
 _SIZE_EXPECTED: Final = "expected a whole number and a unit of KB, MB or GB, from 2MB to 1000GB, for example 256MB"
 
@@ -124,7 +134,7 @@ def read_limit(value: object) -> Limit | Shadow:
     if odd := [key for key in given if key not in {"max", "window", "shadow"}]:
         raise fault(f" with {redacted(odd[0])}, {_MAPPING_EXPECTED}")
     if type(given["max"]) is not int or not 1 <= given["max"] <= MAX_LIMIT:
-        raise fault(f", expected a whole number from 1 to {MAX_LIMIT}", item="max")
+        raise fault(f", expected a whole number from 1 to {MAX_LIMIT}{_nearest_count(given['max'])}", item="max")
     if type(given["shadow"]) is not bool:
         raise fault(", expected true or false", item="shadow")
     limit = _limit(f"{given['max']}/{given['window']}", _WINDOW_EXPECTED, item="window")
@@ -177,24 +187,28 @@ def read_span_us(value: object) -> int:
     return span_us
 
 
-def read_channel(value: object) -> str:
-    """A channel by its name with ``#``, or by its id."""
+def read_channel(value: object, beside: str = "") -> str:
+    """A channel by its name with ``#``, or by its id; ``beside`` is what else may stand there."""
     if isinstance(value, str) and value.isprintable():
         if CHANNEL.fullmatch(value):
             return value
         if re.fullmatch(_BARE_CHANNEL, value) and not looks_secret(value):
-            raise fault(f', {_CHANNEL_EXPECTED}; did you mean "#{value}"?')
-    raise fault(f", {_CHANNEL_EXPECTED}")
+            raise fault(f', {_CHANNEL_EXPECTED}{beside}; did you mean "#{value}"?')
+    raise fault(f", {_CHANNEL_EXPECTED}{beside}")
 
 
 def read_fallback(value: object) -> str | None:
     """A channel, or ``none``."""
-    return None if value == NO_FALLBACK else read_channel(value)
+    if value == NONE:
+        return None
+    if value is not None and str(value).lower() in _NO_PACE:
+        raise fault(f", {_CHANNEL_EXPECTED}{_OR_NONE}; did you mean none?")
+    return read_channel(value, _OR_NONE)
 
 
-def written_fallback(channel: str | None) -> str:
-    """A fallback as ``read_fallback`` reads it."""
-    return NO_FALLBACK if channel is None else channel
+def written_or_none(value: str | None) -> str:
+    """A value that may be ``none`` as its reader reads it."""
+    return NONE if value is None else value
 
 
 def read_match(value: object) -> Matchers:
@@ -317,7 +331,7 @@ def read_count(value: object) -> int:
     """How many of something are kept."""
     if type(value) is int and 1 <= value <= MAX_COUNT:
         return value
-    raise fault(f", expected a number from 1 to {MAX_COUNT}{_nearest_count(value)}")
+    raise fault(f", expected a whole number from 1 to {MAX_COUNT}{_nearest_count(value)}")
 
 
 def read_size(value: object) -> int:
@@ -346,7 +360,8 @@ def read_guarantee(value: object) -> int:
     """How many of the longest global window are kept for a category."""
     if type(value) is int and 1 <= value <= MAX_LIMIT:
         return value
-    raise fault(f", expected a whole number from 1 to {MAX_LIMIT}, a part of the longest global window")
+    meant = _nearest_count(value)
+    raise fault(f", expected a whole number from 1 to {MAX_LIMIT}, a part of the longest global window{meant}")
 
 
 def read_label(value: str, **where: int) -> str:
@@ -423,11 +438,14 @@ def _near_zone(value: object, known: Iterable[str]) -> str:
     """The zone that ``berlin``, ``europe/berlin`` or ``Europe/Berln`` probably means."""
     if not isinstance(value, str):
         return ""
+    if re.fullmatch(_OFFSET, value.strip()):
+        return "; write a place instead of an offset"
     spelling = value.lower().replace(" ", "_")
     by_spelling = {key: name for name in known for key in (name.rpartition("/")[2].lower(), name.lower())}
     from difflib import get_close_matches
 
-    near = get_close_matches(spelling, by_spelling, n=1, cutoff=0.75)
+    is_short = len(spelling) <= _LONGEST_ABBREVIATION
+    near = get_close_matches(spelling, by_spelling, n=1, cutoff=1 if is_short else 0.75)
     return f"; did you mean {by_spelling[near[0]]}?" if near else ""
 
 
@@ -458,6 +476,10 @@ def _unless(name: str, text: object) -> Matcher:
 
     if not isinstance(text, str):
         raise fault(", expected a value as text; write numbers in quotes", item=name)
+    if text.startswith("!"):
+        raise fault(
+            ", expected the values of the events that are posted, such as critical|page; ! negates none", item=name
+        )
     try:
         matcher = parse_matcher(f"{name}={text}")
     except InvalidMatcher as error:
@@ -493,15 +515,19 @@ def distinct_windows(limits: tuple[Limit | Shadow, ...]) -> tuple[Limit | Shadow
     return limits
 
 
-def read_username(value: object) -> str:
-    """The name under which messages appear."""
+def read_username(value: object) -> str | None:
+    """The name under which messages appear, or ``none`` for the app's own."""
+    if value == NONE:
+        return None
     if isinstance(value, str) and value.isprintable() and 1 <= len(value) <= MAX_USERNAME and not value.isspace():
         return value
     raise fault(f", expected a name of 1 to {MAX_USERNAME} printable characters")
 
 
-def read_icon_emoji(value: object) -> str:
-    """An emoji by its name between colons."""
+def read_icon_emoji(value: object) -> str | None:
+    """An emoji by its name between colons, or ``none``."""
+    if value == NONE:
+        return None
     if isinstance(value, str) and value.isprintable():
         if re.fullmatch(EMOJI_PATTERN, value):
             return value
@@ -511,8 +537,10 @@ def read_icon_emoji(value: object) -> str:
     raise fault(", expected an emoji such as :bell:")
 
 
-def read_icon_url(value: object) -> str:
-    """Where an image lies that anybody may fetch: Slack does."""
+def read_icon_url(value: object) -> str | None:
+    """Where an image lies that anybody may fetch, since Slack does; or ``none``."""
+    if value == NONE:
+        return None
     if isinstance(value, str) and len(value) <= MAX_ICON_URL and re.fullmatch(URL_PATTERN, value) and _has_host(value):
         return value
     raise fault(f", expected the https:// URL of an image, of at most {MAX_ICON_URL} characters")
@@ -605,7 +633,9 @@ def _limit(value: object, expected: str, **where: str) -> Limit:
 
 
 def _nearest_count(value: object) -> str:
-    """The number that ``100_000``, ``"100000"`` or ``100k`` probably means."""
+    """The number that ``100_000``, ``"100000"``, ``100k`` or ``1e5`` probably means."""
+    if isinstance(value, float) and value.is_integer():
+        value = str(int(value))
     loose = re.fullmatch(_LOOSE_COUNT, value.strip().lower()) if isinstance(value, str) else None
     if loose is None:
         return ""

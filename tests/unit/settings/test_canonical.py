@@ -61,10 +61,30 @@ categories:
   b: {icon_emoji: ":y:"}
   c: {icon_emoji: ":x:", icon_url: "https://x.example/b.png"}
 """
+TAKEN_BACK = """\
+defaults: {once: {per: 4h}, username: Bob, icon_url: "https://x.example/a.png", fallback: "#ops"}
+categories: {a: {once: none, username: none, icon_url: none, fallback: none}, b: {icon_emoji: none}}
+"""
+
+
+def test_a_category_takes_back_what_the_defaults_say() -> None:
+    policy = read_limits(TAKEN_BACK, "limits.yaml").policy
+    a, b = policy.rule("a"), policy.rule("b")
+    assert (a.once, a.style.identity, a.fallback) == (None, None, None)
+    assert (b.once, b.style.identity) == (policy.defaults.once, Identity("Bob"))
 
 
 @pytest.mark.parametrize(
-    "text", [FULL, STYLED, ICONS, "", "global: {limits: []}", data_file("config", "limits.yaml").read_text("utf-8")]
+    "text",
+    [
+        FULL,
+        STYLED,
+        ICONS,
+        TAKEN_BACK,
+        "",
+        "global: {limits: []}",
+        data_file("config", "limits.yaml").read_text("utf-8"),
+    ],
 )
 def test_a_content_read_again_is_the_same_policy_and_the_same_content(text: str) -> None:
     limits = read_limits(text, "limits.yaml")

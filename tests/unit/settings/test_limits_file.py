@@ -31,14 +31,16 @@ BUILT_IN = Policy(
 )
 
 LIMIT = "expected MAX/WINDOW, for example 100/30m"
-RANGE = "expected MAX from 1 to 10000000 and WINDOW above 0, up to 366d"
+RANGE = "expected MAX from 1 to 10000000 and WINDOW from 0.001ms to 366d, with at most 6 decimals"
 PARTS = "MAX/WINDOW or a mapping such as {max: 20, window: 5m, shadow: true}"
 MAX = "a whole number from 1 to 10000000"
 WINDOW = "a window such as 5m or 1d fixed"
 PACE = "expected MAX/WINDOW, for example 10/10s, or none"
 CHANNEL = 'expected a channel such as "#errors", in quotes, or its id'
-SPAN = "expected a number and a unit of ms, s, m, h or d, up to 366d, for example 24h"
-COUNT = "expected a number from 1 to 10000000"
+SPAN = (
+    "expected a number such as 24 or 1.5, with at most 6 decimals, and a unit of ms, s, m, h or d, from 0.001ms to 366d"
+)
+COUNT = "expected a whole number from 1 to 10000000"
 SIZE = "expected a whole number and a unit of KB, MB or GB, from 2MB to 1000GB, for example 256MB"
 CATEGORY = "expected 1 to 64 of A-Z a-z 0-9 _ . : - beginning with a letter or digit"
 LABEL = "expected the name of a label, 1 to 64 printable characters without blank, : and ="
@@ -588,7 +590,52 @@ def test_a_file_without_values_gives_the_built_in_defaults(text: str) -> None:
         pytest.param("dead_letters: {max: 0}", f"1:21: dead_letters.max: 0, {COUNT}", id="none kept"),
         pytest.param("dead_letters: {max: 10000001}", f"1:21: dead_letters.max: 10000001, {COUNT}", id="too many kept"),
         pytest.param("dead_letters: {max: true}", f"1:21: dead_letters.max: true, {COUNT}", id="count a truth"),
-        pytest.param("dead_letters: {max: 1e3}", f"1:21: dead_letters.max: 1000.0, {COUNT}", id="count with a point"),
+        pytest.param(
+            "dead_letters: {max: 1e3}",
+            f"1:21: dead_letters.max: 1000.0, {COUNT}; did you mean 1000?",
+            id="count with an exponent",
+        ),
+        pytest.param(
+            "categories: {a: {guarantee: 1e1}}",
+            f"1:29: categories.a.guarantee: 10.0, {GUARANTEE}; did you mean 10?",
+            id="guarantee with an exponent",
+        ),
+        pytest.param(
+            "global: {limits: [10/0.3333333h]}", f"1:19: global.limits[0]: '10/0.3333333h', {RANGE}", id="7 decimals"
+        ),
+        pytest.param(
+            "defaults: {max_age: .5h}", f"1:21: defaults.max_age: '.5h', {SPAN}", id="no digit before the point"
+        ),
+        pytest.param(
+            "defaults: {fallback: None}",
+            f"1:22: defaults.fallback: 'None', {CHANNEL}, or none; did you mean none?",
+            id="fallback None",
+        ),
+        pytest.param(
+            "defaults: {fallback: ~}", f"1:12: defaults.fallback: null, {CHANNEL}, or none", id="fallback null"
+        ),
+        pytest.param(
+            "categories:\n  a:\n    once:\n",
+            f"3:5: categories.a.once.per: the key is missing, {SPAN}",
+            id="empty once, at its key",
+        ),
+        pytest.param(
+            "categories: {a: {once: no}}",
+            "1:24: categories.a.once: 'no', expected a mapping such as {per: 4h} or none",
+            id="once is no",
+        ),
+        pytest.param(
+            "defaults: {max_age: 1h}\ncategories: {a: {on_limit: digest, digest_delay: 1h}}",
+            "2:50: categories.a.digest_delay: a single suppressed event waits for the digest_delay of 1h, and its "
+            "max_age is 1h; expected a longer max_age, or a shorter delay",
+            id="digest_delay as long as max_age",
+        ),
+        pytest.param(
+            "hooks: {x: {verify: token, secret_file: s, category: c, text: t, timestamp_header: X-At}}",
+            "1:84: hooks.x.timestamp_header: 'X-At', expected verify with a signature beside it, since a token signs "
+            "no instant",
+            id="an instant beside a token",
+        ),
         pytest.param("dead_letters: {max: }", f"1:16: dead_letters.max: null, {COUNT}", id="no count"),
         pytest.param("dead_letters: {max: many}", f"1:21: dead_letters.max: 'many', {COUNT}", id="count a word"),
         *(
@@ -641,7 +688,7 @@ def test_a_file_without_values_gives_the_built_in_defaults(text: str) -> None:
                 ("window: 5m", 19, ": a mapping without max", PARTS),
                 ("max: 20, window: 5m, shadows: true", 19, ": a mapping with 'shadows'", PARTS),
                 ("max: 20, window: 5m, shadow: yes", 49, ".shadow: 'yes'", "true or false"),
-                ("max: '20', window: 5m", 25, ".max: '20'", MAX),
+                ("max: '20', window: 5m", 25, ".max: '20'", f"{MAX}; did you mean 20?"),
                 ("max: true, window: 5m", 25, ".max: true", MAX),
                 ("max: 0, window: 5m, shadow: true", 25, ".max: 0", MAX),
                 ("max: 20, window: [5m]", 37, ".window: a list", WINDOW),
@@ -844,6 +891,60 @@ unknown_categories: maybe: not
             id="two icons",
         ),
         pytest.param("global: {limits: [5/30m]}", [], id="only what stands in the file is warned"),
+        pytest.param(
+            "categories: {a: {limits: [10/30m], per_label: {host: [10/30m]}}}",
+            [
+                (
+                    "1:55: categories.a.per_label.host[0]: 10/30m can never bind, since categories.a.limits "
+                    "allows no more than 10/30m"
+                )
+            ],
+            id="a label with as much as its category",
+        ),
+        pytest.param(
+            "categories: {a: {limits: [], per_label: {host: [10/1m, 5/1h]}}}",
+            [
+                (
+                    "1:49: categories.a.per_label.host[0]: 10/1m can never bind, since "
+                    "categories.a.per_label.host allows no more than 5/1h"
+                )
+            ],
+            id="one window of a label beside another",
+        ),
+        pytest.param(
+            "defaults: {per_label: {host: [10/30m]}}\ncategories: {a: {limits: []}}",
+            [],
+            id="a label of the defaults that binds in a category without limits",
+        ),
+        pytest.param(
+            "defaults: {limits: [9/30m], per_label: {host: [9/30m]}}\ncategories: {a: {}}",
+            ["1:48: defaults.per_label.host[0]: 9/30m can never bind, since defaults.limits allows no more than 9/30m"],
+            id="a label of the defaults that binds nowhere",
+        ),
+        pytest.param(
+            "global: {limits: [6/1h, 1000/1d fixed]}\ncategories: {a: {guarantee: 3}}",
+            [
+                "1:25: global.limits[1]: 1000/1d fixed can never bind, since global.limits allows no more than 6/1h",
+                (
+                    "2:29: categories.a.guarantee: 3 has no effect: 997 of 1000/1d fixed are left for all, and 6/1h "
+                    "allows no more"
+                ),
+            ],
+            id="a guarantee of a window that never binds",
+        ),
+        pytest.param(
+            "global: {limits: [6/1h, 140/1d fixed]}\ncategories: {a: {guarantee: 30}}",
+            [],
+            id="a guarantee that leaves less than the shorter window",
+        ),
+        pytest.param(
+            "defaults: {once: {by: [dedup_key], per: 4h}}\ncategories: {a: {once: {by: [host, priority], per: 4h}}}",
+            [
+                "1:24: defaults.once.by[0]: names a label, not the dedup_key of the event; did you mean by: dedup_key?",
+                "2:36: categories.a.once.by[1]: names a label, not the priority of the event",
+            ],
+            id="labels with the names of fields",
+        ),
     ],
 )
 def test_a_warning_has_its_place(text: str, warnings: list[str]) -> None:

@@ -97,6 +97,9 @@ def test_the_sample_conforms_with_and_without_the_hash_before_its_examples() -> 
         pytest.param("defaults: {routes: [{match: ['a=b c', x!=y*], channel: C0123ABCD}]}", id="route with a list"),
         pytest.param("defaults: {notice: true}\ncategories: {a: {notice: false}}", id="notice"),
         pytest.param("defaults: {once: {per: 4h}}\ncategories: {a: {once: {by: [x, y], per: 1h}}}", id="once"),
+        pytest.param(
+            "categories: {a: {once: none, username: none, icon_emoji: none}, b: {icon_url: none}}", id="none of these"
+        ),
         pytest.param("defaults: {resolved: ignore, resolved_while_waiting: post}", id="resolved"),
     ],
 )
@@ -163,7 +166,9 @@ def test_valid_limits_conform_to_the_schema(text: str) -> None:
         "quiet: {n: {times: ['22:00-07:00'], zone: UTC, then: drop, categories: []}}",
         "quiet: {n: {times: ['22:00-07:00'], zone: UTC, then: drop, unless: [high]}}",
         "quiet: {n: {times: ['22:00-07:00'], zone: UTC, then: drop, unless: {a: 1}}}",
+        "quiet: {n: {times: ['22:00-07:00'], zone: UTC, then: drop, unless: {a: '!=b'}}}",
         "quiet: {n: {times: ['22:00-07:00'], zone: UTC, then: drop, until: x}}",
+        "defaults: {once: no}",
         "quiet: {'a b': {times: ['22:00-07:00'], zone: UTC, then: drop}}",
         "defaults: {fallback: ops}",
         "defaults: {fallback: }",

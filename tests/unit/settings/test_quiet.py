@@ -75,9 +75,12 @@ def hours(**keys: str) -> str:
     return f"quiet:\n  n: {{{', '.join(f'{key}: {value}' for key, value in said.items())}}}\n"
 
 
+THEN = "expected digest, defer or drop"
 TIMES = "expected two times of day such as 22:00-07:00"
 DAY = "expected mon, tue, wed, thu, fri, sat or sun, or a span of them such as mon-fri"
 ZONE = "expected a time zone such as Europe/Berlin or UTC"
+A_PLACE = "write a place instead of an offset"
+OFFSETS = ("GMT+1", "UTC+2", "utc +05:30", "+02:00", "-3")
 HOURS = '{times: ["22:00-07:00"], zone: Europe/Berlin, then: digest}'
 KEYS = "times, days, zone, categories, unless, then"
 LISTED = "expected a list of categories such as [deploys, chatter]"
@@ -103,6 +106,9 @@ LIST = 'expected a list of times of day such as ["22:00-07:00"]'
         (hours(zone="europe/berlin"), f"n.zone: 'europe/berlin', {ZONE}; did you mean Europe/Berlin?"),
         (hours(zone="../../etc/passwd"), f"n.zone: '../../etc/passwd', {ZONE}"),
         (hours(zone="2"), f"n.zone: 2, {ZONE}"),
+        *((hours(zone=f"'{offset}'"), f"n.zone: '{offset}', {ZONE}; {A_PLACE}") for offset in OFFSETS),
+        (hours(zone="CEST"), f"n.zone: 'CEST', {ZONE}"),
+        (hours(zone="utc"), f"n.zone: 'utc', {ZONE}; did you mean UTC?"),
         (hours(zone="Europe"), f"n.zone: 'Europe', {ZONE}"),
         (hours(then="defers"), "n.then: 'defers', expected digest, defer or drop; did you mean defer?"),
         (hours(categories="deploys"), f"n.categories: 'deploys', {LISTED}"),
@@ -112,6 +118,11 @@ LIST = 'expected a list of times of day such as ["22:00-07:00"]'
         ),
         (hours(unless="{priority: urgent}"), "n.unless.priority: 'urgent', expected high, normal or low"),
         (hours(unless="{level: 3}"), "n.unless.level: 3, expected a value as text; write numbers in quotes"),
+        (
+            hours(unless='{severity: "!=info"}'),
+            ("n.unless.severity: '!=info', expected the values of the events that are posted, such as critical|page; "
+            "! negates none"),
+        ),
         (hours(unless="{a=b: c}"), "n.unless.'a=b': 'c', expected a name without = and !"),
         (hours(unless="[high]"), "n.unless: a list, expected a mapping such as {priority: high, severity: critical}"),
         (hours(until="x"), f"n.until: the key is not known, expected one of {KEYS}"),
@@ -119,7 +130,7 @@ LIST = 'expected a list of times of day such as ["22:00-07:00"]'
             "quiet: {n: 22:00-07:00}",
             f"n: '22:00-07:00', expected a mapping such as {HOURS}",
         ),
-        ("quiet: {n: {times: ['22:00-07:00'], zone: UTC}}", "n.then: the key is missing"),
+        ("quiet: {n: {times: ['22:00-07:00'], zone: UTC}}", f"n.then: the key is missing, {THEN}"),
         (hours(times='["00:00-24:00"]'), "n.times: never end, expected a time of the week that is not quiet"),
         (
             hours(times='["07:00-22:00", "22:00-07:00"]'),

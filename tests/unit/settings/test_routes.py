@@ -124,6 +124,11 @@ A = "channel: '#a'"
             id="contradiction",
         ),
         pytest.param(
+            routes(f"{{match: x!=*, {A}}}"),
+            "3:22: categories.a.routes[0].match: 'x!=*' can never match, since 'x!=*' refuses every value",
+            id="a matcher that refuses all",
+        ),
+        pytest.param(
             routes(f"{{match: category=b, {A}}}"),
             "3:22: categories.a.routes[0].match: 'category=b' can never match, "
             "since it names other categories than those whose events ask it",
@@ -173,8 +178,8 @@ MATCHERS = "expected matchers such as severity=critical, or a list of them"
         (f"{{match: {{a: b}}, {A}}}", f"match: a mapping, {MATCHERS}"),
         (f"{{match: [], {A}}}", f"match: an empty list, {MATCHERS}"),
         (f"{{match: [3], {A}}}", f"match[0]: 3, {MATCHERS}"),
-        ("{match: a=b}", "channel: the key is missing"),
-        (f"{{{A}}}", "match: the key is missing"),
+        ("{match: a=b}", f"channel: the key is missing, {CHANNEL}"),
+        (f"{{{A}}}", f"match: the key is missing, {MATCHERS}"),
         (f"{{match: a=b, to: x, {A}}}", "to: the key is not known, expected one of match, channel"),
         ("{match: a=b, channel: oncall}", f"channel: 'oncall', {CHANNEL}; did you mean \"#oncall\"?"),
     ],
