@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 from typing import Annotated, Any
@@ -80,7 +80,15 @@ def _check(tree: Tree) -> tuple[LimitsFile | None, list[Problem]]:
         return LimitsFile.model_validate(tree.data or {}), tree.problems
     except ValidationError as error:
         details = error.errors()
-    return None, [*tree.problems, *(fault for detail in details if (fault := _fault(tree, detail)))]
+    faults = (_fault(tree, each) for detail in details for each in _parts(detail))
+    return None, [*tree.problems, *(fault for fault in faults if fault)]
+
+
+def _parts(detail: ErrorDetails) -> Iterator[ErrorDetails]:
+    """The faults of one value, each by itself."""
+    yield detail
+    for further in detail.get("ctx", {}).get("also", ()):
+        yield {**detail, "msg": further["text"], "ctx": further}
 
 
 def _sentences(name: str, problems: Iterable[Problem]) -> list[str]:

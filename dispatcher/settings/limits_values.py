@@ -7,10 +7,10 @@ Each reader returns the value in its final form or raises a ``fault``, whose tex
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from urllib.parse import urlsplit
 
 from dispatcher.core.limits import MAX_LIMIT, MAX_WINDOW_US, Kind, Limit, format_duration, parse_duration
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from dispatcher.core.once import By, Then
 
 Word = TypeVar("Word", bound=StrEnum)
+Key = TypeVar("Key", int, str)
+Value = TypeVar("Value")
 
 NOT_AVAILABLE: Final = "is not available in this version"
 DEFAULT_CHANNEL_KEY: Final = "default"
@@ -109,11 +111,28 @@ _MEANS_ACCEPT: Final = ("yes", "on", "true", "allow")
 _MEANS_REJECT: Final = ("no", "off", "false", "deny", "drop")
 
 
-def fault(text: str, **where: int | str) -> PydanticCustomError:
-    """A fault of one value, in the words after ``KEY: VALUE``; ``item`` places it at an entry of it."""
+def fault(text: str, **where: Any) -> PydanticCustomError:  # noqa: ANN401  of pydantic's own
+    """A fault of one value, in the words after ``KEY: VALUE``.
+
+    ``item`` places it at an entry of the value; ``also`` are further ones of it, each a ``text`` and an ``item``.
+    """
     from pydantic_core import PydanticCustomError  # who reads what was checked needs no pydantic
 
     return PydanticCustomError("fault", "{text}", {"text": text, **where})
+
+
+def read_each(read: Callable[[Key, Any], Value], entries: Iterable[tuple[Key, Any]]) -> list[Value]:
+    """What ``read`` makes of each entry of a value and its place; one fault names all entries that are wrong."""
+    found: list[Value] = []
+    wrong: list[Mapping[str, Any]] = []
+    for item, entry in entries:
+        try:
+            found.append(read(item, entry))
+        except ValueError as error:
+            wrong.append(cast("PydanticCustomError", error).context or {})
+    if wrong:
+        raise fault(**wrong[0], also=wrong[1:])
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +152,22 @@ def read_limit(value: object) -> Limit | Shadow:
             raise fault(f" without {key}, {_MAPPING_EXPECTED}")
     if odd := [key for key in given if key not in {"max", "window", "shadow"}]:
         raise fault(f" with {redacted(odd[0])}, {_MAPPING_EXPECTED}")
-    if type(given["max"]) is not int or not 1 <= given["max"] <= MAX_LIMIT:
-        raise fault(f", expected a whole number from 1 to {MAX_LIMIT}{_nearest_count(given['max'])}", item="max")
-    if type(given["shadow"]) is not bool:
-        raise fault(", expected true or false", item="shadow")
-    limit = _limit(f"{given['max']}/{given['window']}", _WINDOW_EXPECTED, item="window")
-    return Shadow(limit) if given["shadow"] else limit
+    parts = dict(zip(given, read_each(_part_of_limit, given.items()), strict=True))
+    limit = Limit.parse(f"{parts['max']}/{parts['window']}")
+    return Shadow(limit) if parts["shadow"] else limit
+
+
+def _part_of_limit(key: str, value: object) -> object:
+    match key:
+        case "max":
+            if type(value) is not int or not 1 <= value <= MAX_LIMIT:
+                raise fault(f", expected a whole number from 1 to {MAX_LIMIT}{_nearest_count(value)}", item=key)
+        case "shadow":
+            if type(value) is not bool:
+                raise fault(", expected true or false", item=key)
+        case _:
+            _limit(f"1/{value}", _WINDOW_EXPECTED, item=key)
+    return value
 
 
 def written_limit(limit: Limit | Shadow) -> str | dict[str, object]:
@@ -213,16 +242,10 @@ def written_or_none(value: str | None) -> str:
 
 def read_match(value: object) -> Matchers:
     """Matchers as one text, parted by blanks, or as a list with one in each."""
-    from dispatcher.core.matchers import InvalidMatcher, parse_matcher, parse_matchers  # few files have routes
+    from dispatcher.core.matchers import InvalidMatcher, parse_matchers  # few files have routes
 
     if isinstance(value, list) and value:
-        for item, text in enumerate(value):
-            if not isinstance(text, str):
-                raise fault(f", {_MATCHER_EXPECTED}", item=item)
-            try:
-                parse_matcher(text)
-            except InvalidMatcher as error:
-                raise fault(error.problem, item=item) from None
+        read_each(_matcher, enumerate(value))
     elif not isinstance(value, str):
         raise fault(f", {_MATCHER_EXPECTED}")
     try:
@@ -233,6 +256,17 @@ def read_match(value: object) -> Matchers:
         ) from None
     except ValueError as error:
         raise fault(f": {error}") from None
+
+
+def _matcher(item: int, text: object) -> Matcher:
+    from dispatcher.core.matchers import InvalidMatcher, parse_matcher
+
+    if not isinstance(text, str):
+        raise fault(f", {_MATCHER_EXPECTED}", item=item)
+    try:
+        return parse_matcher(text)
+    except InvalidMatcher as error:
+        raise fault(error.problem, item=item) from None
 
 
 def written_match(matchers: Matchers) -> str | list[str]:
@@ -288,11 +322,13 @@ def read_by(value: object) -> By:
         raise fault(f", {_BY_EXPECTED}{meant if isinstance(value, str) else ''}")
     if not 1 <= len(value) <= MAX_BY or len(set(map(str, value))) < len(value):
         raise fault(f", expected 1 to {MAX_BY} labels, each once")
-    for item, label in enumerate(value):
-        if not isinstance(label, str):
-            raise fault(", expected the name of a label", item=item)
-        read_label(label, item=item)
-    return tuple(value)
+    return tuple(read_each(_label, enumerate(value)))
+
+
+def _label(item: int, label: object) -> str:
+    if not isinstance(label, str):
+        raise fault(", expected the name of a label", item=item)
+    return read_label(label, item=item)
 
 
 def written_by(by: By) -> str | list[str]:
@@ -389,10 +425,10 @@ def read_times(value: object) -> tuple[Times, ...]:
         raise fault(f", {_TIMES_EXPECTED}")
     if len(value) > MAX_TIMES:
         raise fault(f" of {len(value)} spans, expected at most {MAX_TIMES}")
-    return tuple(sorted({_times(text, item) for item, text in enumerate(value)}))
+    return tuple(sorted(set(read_each(_times, enumerate(value)))))
 
 
-def _times(text: object, item: int) -> Times:
+def _times(item: int, text: object) -> Times:
     match = _TIMES.fullmatch(text) if isinstance(text, str) else None
     if match is None:
         raise fault(f", {_TIME_EXPECTED}", item=item)
@@ -407,16 +443,16 @@ def read_days(value: object) -> frozenset[int]:
     """Days of the week, 0 for Monday, of a list of days and spans of them such as ``mon-fri``."""
     if not isinstance(value, list) or not value:
         raise fault(f", {_DAYS_EXPECTED}")
-    return frozenset(day for item, text in enumerate(value) for day in _days(text, item))
+    return frozenset(day for days in read_each(_days, enumerate(value)) for day in days)
 
 
-def _days(text: object, item: int) -> Iterator[int]:
+def _days(item: int, text: object) -> list[int]:
     first, dash, last = text.partition("-") if isinstance(text, str) else ("", "", "")
     if first not in WEEK or (dash and last not in WEEK):
         hint = did_you_mean(first[:3], WEEK) if first not in WEEK else ""
         raise fault(f", {_DAY_EXPECTED}{hint}", item=item)
     begins, ends = WEEK.index(first), WEEK.index(last or first)
-    yield from (day % len(WEEK) for day in range(begins, ends + 1 if ends >= begins else ends + 1 + len(WEEK)))
+    return [day % len(WEEK) for day in range(begins, ends + 1 if ends >= begins else ends + 1 + len(WEEK))]
 
 
 def written_days(days: frozenset[int]) -> list[str]:
@@ -458,17 +494,20 @@ def read_quiet_categories(value: object) -> tuple[str, ...]:
     """Names of categories, in order and each once."""
     if not isinstance(value, list) or not value:
         raise fault(", expected a list of categories such as [deploys, chatter]")
-    for item, name in enumerate(value):
-        if not isinstance(name, str) or not CATEGORY.fullmatch(name):
-            raise fault(f", expected {_CATEGORY_EXPECTED}", item=item)
-    return tuple(sorted(set(value)))
+    return tuple(sorted(set(read_each(_category, enumerate(value)))))
+
+
+def _category(item: int, name: object) -> str:
+    if not isinstance(name, str) or not CATEGORY.fullmatch(name):
+        raise fault(f", expected {_CATEGORY_EXPECTED}", item=item)
+    return name
 
 
 def read_unless(value: object) -> tuple[Matcher, ...]:
     """Matchers as a mapping of names to values, in order."""
     if not isinstance(value, dict):
         raise fault(f", {_UNLESS_EXPECTED}")
-    return tuple(sorted((_unless(name, text) for name, text in value.items()), key=str))
+    return tuple(sorted(read_each(_unless, value.items()), key=str))
 
 
 def _unless(name: str, text: object) -> Matcher:

@@ -849,6 +849,33 @@ unknown_categories: maybe: not
     ]
 
 
+def test_all_mistakes_within_one_value_are_told_at_once() -> None:
+    found = problems_of("""\
+global: {limits: [{max: 0, window: 5x, shadow: yes}]}
+defaults: {once: {by: [1, "a b", c], per: 1h}, routes: [{match: [team=a, 5, "x"], channel: "#a"}]}
+quiet:
+  n: {times: [1, "22:00-07:00", 5-6], days: [monday, 1], zone: UTC, then: drop,
+      unless: {priority: x, a: 5}, categories: ["", 2]}
+""")
+    assert [problem.split(", expected")[0].split(": ", 1)[1] for problem in found] == [
+        "global.limits[0].max: 0",
+        "global.limits[0].window: '5x'",
+        "global.limits[0].shadow: 'yes'",
+        "defaults.once.by[0]: 1",
+        "defaults.once.by[1]: 'a b'",
+        "defaults.routes[0].match[1]: 5",
+        "defaults.routes[0].match[2]: 'x'",
+        "quiet.n.times[0]: 1",
+        "quiet.n.times[2]: '5-6'",
+        "quiet.n.days[0]: 'monday'",
+        "quiet.n.days[1]: 1",
+        "quiet.n.unless.priority: 'x'",
+        "quiet.n.unless.a: 5",
+        "quiet.n.categories[0]: ''",
+        "quiet.n.categories[1]: 2",
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "warnings"),
     [
