@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from dispatcher.core.event import Event, is_remembered
 from dispatcher.core.limits import (
@@ -76,24 +76,30 @@ class PrefilterCall:
 
 
 @dataclass(slots=True)
-class _Refusal:
-    """What a category's events ask for, until when nothing is expected to come of it, and when one came last."""
+class _Named:
+    """Until when a category is named, and when an event of it came last."""
 
-    demands: tuple[Demand, ...]
-    configured: bool
     until_s: float
     came_s: float
 
 
 @dataclass(slots=True)
-class _Repeats:
-    """Of which window a category's repeats are dropped, until when they are looked for, and when one came last."""
+class _Refusal(_Named):
+    """What a category's events ask for; nothing is expected to come of it meanwhile."""
+
+    demands: tuple[Demand, ...]
+    configured: bool
+
+
+@dataclass(slots=True)
+class _Repeats(_Named):
+    """Of which window a category's repeats are dropped."""
 
     window_us: int
     configured: bool
-    until_s: float
-    came_s: float
 
+
+_AnyNamed = TypeVar("_AnyNamed", bound=_Named)
 
 REPEATING_S: Final = 60.0
 """How long the repeats of a category are looked for after the gate refused one."""
@@ -125,7 +131,7 @@ class Prefilter:
         if known is None or (known.window_us, known.configured) != (window_us, configured):
             self._call = None
         self._repeats.pop(category, None)
-        self._repeats[category] = _Repeats(window_us, configured, until_s, now_s)
+        self._repeats[category] = _Repeats(until_s, now_s, window_us, configured)
         self._soonest_s = min(self._soonest_s, until_s)
 
     def add(self, category: str, demands: tuple[Demand, ...], denied: Denied, *, configured: bool) -> None:
@@ -138,7 +144,7 @@ class Prefilter:
         if known is None or known.demands != demands:
             self._call = None
         self._refusals.pop(category, None)
-        self._refusals[category] = _Refusal(demands, configured, until_s, now_s)
+        self._refusals[category] = _Refusal(until_s, now_s, demands, configured)
         self._soonest_s = min(self._soonest_s, until_s)
 
     def note(self, groups: Sequence[Prefiltered]) -> None:
@@ -148,7 +154,7 @@ class Prefilter:
             _note(self._refusals, category, now_s)
             _note(self._repeats, category, now_s)
 
-    def _has_room(self, named: dict[str, _Refusal] | dict[str, _Repeats], now_s: float) -> bool:
+    def _has_room(self, named: dict[str, _AnyNamed], now_s: float) -> bool:
         """Whether one more category can be named; one of which no event came for a while is named no more.
 
         They stand in the order of their last events.
@@ -219,9 +225,9 @@ class Prefilter:
         return PrefilterCall(text, [scope for _, scope in scopes.values()])
 
 
-def _note(named: dict[str, _Refusal] | dict[str, _Repeats], category: str, now_s: float) -> None:
+def _note(named: dict[str, _AnyNamed], category: str, now_s: float) -> None:
     if category in named:
-        known: Any = named.pop(category)
+        known = named.pop(category)
         known.came_s = now_s
         named[category] = known
 
