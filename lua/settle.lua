@@ -49,8 +49,8 @@
 --               it goes at once,
 --             "hushed": {"key": position, "subject"} of a recovery without a message: the tally of quiet hours that may have
 --               counted what is over now, and the name of that,
---             "tally": {"id", "key": position, "delay_us", "samples"} | absent: counts an event that a limit ends, or quiet hours
---               until "until_us"; then "subject" is the name of what it is about; or
+--             "tally": {"id", "key": position, "delay_us", "samples", "why": instead of the event's | absent} | absent: counts an event that a
+--               limit ends, or quiet hours until "until_us"; then "subject" is the name of what it is about; or
 --               {"key": position} of a digest message; its "told" says what it has done (include/digest.lua)}, ...],
 --           "threads": as in pace.lua, "counted": {field of metrics: by how much} | absent}
 -- Returns   JSON {"now", "settled": [1 | 0, ...], "trimmed": dead letters lost to their bounds, "pause_changes": [{"began": kind,
@@ -301,7 +301,7 @@ local function settle(event)
   end
   if event.tally and event.outcome ~= 'told' then
     event.tally.key = KEYS[event.tally.key]
-    digest.suppress(at, event.tally, 1, event.why, event.tally.samples)
+    digest.suppress(at, event.tally, 1, event.tally.why or event.why, event.tally.samples)
     if event.tally.subject then
       digest.note_firing(event.tally.key, event.tally.subject)
     end

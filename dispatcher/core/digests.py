@@ -334,11 +334,13 @@ def _notice_text(tally: Tally, *, ends: bool) -> str:
 
 
 def _limit(tally: Tally) -> str:
-    return f"limit {_amount(tally)}"
+    return f"limit {_amount(tally)}" if tally.limit else _amount(tally)
 
 
 def _amount(tally: Tally) -> str:
     """The limit, and whose it is where that is not the category's."""
+    if not tally.limit:
+        return "several limits"
     if tally.scope == f"category:{tally.category}":
         return escape(tally.limit)
     of = scope_words(tally.scope).removesuffix(f" of category {tally.category}")

@@ -107,7 +107,8 @@ class Tally:
 
     ``shown`` is the count that Slack has been told, None before the first message; ``channel`` and ``ts`` are what
     edits that message. ``next_us`` is from when on another one could be posted. ``failed``: that it cannot be posted
-    is told. ``outcome`` is what became of the events. ``text`` is that of the message that repeats are counted in.
+    is told. ``outcome`` is what became of the events, ``limit`` what refused them, empty where that were several.
+    ``text`` is that of the message that repeats are counted in.
     ``resolved`` of what quiet hours have digested is over.
     """
 

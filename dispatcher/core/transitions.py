@@ -162,7 +162,8 @@ def overflow(deferral: Deferral) -> Settlement:
     leased, terms = deferral.candidate.leased, deferral.candidate.terms
     detail = f"{deferral.most} of category {leased.event.category} wait already (max_parked)"
     slots = Slots.RELEASE if leased.may_own_slots else Slots.KEEP
-    return Settlement(leased, terms, DeadLettered(Reason.OVERFLOW, detail, denied=deferral.denied), slots)
+    letter = DeadLettered(Reason.OVERFLOW, detail, denied=deferral.denied, counting=deferral.counting)
+    return Settlement(leased, terms, letter, slots)
 
 
 def silenced(

@@ -227,11 +227,15 @@ def deferral_row(
     if once is not None:
         row["once"] = [table.scope(once), once.limits[0].window_us]
     if (counting := deferral.counting) is not None and (not leased.line or leased.has_left_silence):
-        refusal = counting.known(denied) if denied is not None else counting.refusal()
-        reason = limit_reason(refusal.scope)
-        why = _text("deferred", reason, leased.event.category, refusal, {})
+        why = _told_to_tally("deferred", leased, counting, denied)
         row["tally"] = table.tally(counting, leased.event) | {"why": why}
     return row
+
+
+def _told_to_tally(outcome: str, leased: Leased, counting: Counting, denied: Denied | None) -> str:
+    """What the tally learns of an event that waits, or finds no place to wait; perhaps nothing refused it yet."""
+    refusal = counting.known(denied) if denied is not None else counting.refusal()
+    return _text(outcome, limit_reason(refusal.scope), leased.event.category, refusal, {})
 
 
 def stood_by_row(terms: Terms, table: Table) -> list[Any]:
@@ -406,6 +410,12 @@ def _counted(settlement: Settlement, table: Table) -> dict[str, Any]:
     match settlement:
         case Settlement(outcome=Told() as told):
             return _told(told, table)
+        case Settlement(
+            Leased() as leased,
+            outcome=DeadLettered(reason=Reason.OVERFLOW, denied=denied, counting=Counting() as counting),
+        ):
+            why = _told_to_tally("dead", leased, counting, denied)
+            return {"tally": table.tally(counting, leased.event) | {"why": why}}
         case Settlement(
             Leased() as leased,
             outcome=Dropped(counting=Counting() as counting) | DeadLettered(counting=Counting() as counting),

@@ -140,13 +140,23 @@ local digest = module(function(digest)
     end
   end
 
-  -- What a tally keeps of why its newest event was refused: with "mixed" for its outcome where earlier ones had another.
+  -- What a tally keeps of why its newest event was refused: with "mixed" for its outcome where earlier ones had another, and ''
+  -- for its limit where another one refused earlier ones. An event that nothing refused yet waits 0: it names no limit.
   function digest.combined(earlier, why)
-    local outcome = '^%["%a+"'
-    if earlier and string.match(earlier, outcome) ~= string.match(why, outcome) then
-      return (string.gsub(why, outcome, '["mixed"'))
+    if not is_why(earlier) then
+      return why
     end
-    return why
+    local was, is = cjson.decode(earlier), cjson.decode(why)
+    local refusal, earlier_refusal = is[4], was[4]
+    if was[1] ~= is[1] then
+      is[1] = 'mixed'
+    end
+    if refusal[3] == 0 then
+      is[4] = earlier_refusal
+    elseif earlier_refusal[3] ~= 0 and (refusal[1] ~= earlier_refusal[1] or refusal[2] ~= earlier_refusal[2]) then
+      refusal[2] = ''
+    end
+    return cjson.encode(is)
   end
 
   -- Counts `number` events that ended in this step; the newest was refused as `why` says. Returns what join_buffered does.

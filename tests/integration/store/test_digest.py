@@ -776,6 +776,19 @@ def test_in_fixed_windows_each_has_its_digest(redis: Database) -> None:
     assert len(digest_posts(ann)) == 2
 
 
+def test_a_digest_of_several_limits_names_none(redis: Database) -> None:
+    stage = Stage(redis, telling_policy("3/5m", "6/10m"))
+    ann = stage.worker()
+    storm(stage, 22)
+    ann.run()
+    storm(stage, 4, category="other")
+    storm(stage, 1)
+    wait_until(stage, WINDOW_S, ann)
+    assert "21 more *errors* suppressed since" in texts(ann)[0]
+    assert "(several limits)" in texts(ann)[0]
+    assert "(several limits), closed" in edits(ann)[-1]
+
+
 def test_a_limit_of_a_label_is_told_by_its_value(redis: Database) -> None:
     stage = Stage(redis, telling_policy("30/30m", per_label={"host": (Limit.parse("1/30m"),)}))
     ann = stage.worker()

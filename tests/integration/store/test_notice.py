@@ -5,6 +5,7 @@ With ``3/30m`` two events of ``errors`` are posted in half an hour, and the thir
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -167,6 +168,44 @@ def test_events_of_which_some_were_dropped_and_some_kept_are_told_as_suppressed(
     ann.run()
     wait_until(stage, 2 * WINDOW_S, ann)
     assert texts(ann)[-1].endswith(": 4 suppressed")
+
+
+def test_suppression_goes_on_while_events_find_no_place_to_wait(redis: Database) -> None:
+    stage = Stage(redis, telling_policy("3/10m", on_limit=OnLimit.DEFER, notice=True, max_parked=2))
+    ann = stage.worker()
+    for n in range(8):
+        storm(stage, 5)
+        wait_until(stage, 30.0 * n, ann)
+    assert texts(ann) == [f"*errors*: over 3/10m, events are being suppressed from {BEGUN} on"]
+    wait_until(stage, 7_200, ann)
+    ended = CLOCK.format(START_US // US + 180, "10:56")
+    assert texts(ann)[1:] == [f"*errors*: over 3/10m from {BEGUN}, ended {ended}: 38 suppressed"]
+    assert stage.total("dead errors overflow") == 36
+
+
+def test_a_notice_of_several_limits_names_none(redis: Database) -> None:
+    stage = Stage(redis, telling_policy("3/30m", "4/30m", OnLimit.DROP, notice=True))
+    ann = stage.worker()
+    storm(stage, 5)
+    ann.run()
+    storm(stage, 1, category="other")
+    storm(stage, 1)
+    wait_until(stage, 2 * WINDOW_S, ann)
+    assert texts(ann)[0].startswith("*errors*: over 3/30m, events")
+    assert texts(ann)[-1].startswith(f"*errors*: over several limits from {BEGUN}, ended")
+
+
+def test_an_event_that_waits_behind_others_names_no_limit_of_its_own(redis: Database) -> None:
+    stage = Stage(redis, telling_policy("9/30m", "4/30m", OnLimit.DEFER, notice=True))
+    ann = stage.worker()
+    storm(stage, 4, category="other")
+    ann.run()
+    storm(stage, 1)
+    ann.run()
+    storm(stage, 1)
+    ann.run()
+    refused = json.loads(tally(stage, NOTICE)["why"])[3]
+    assert refused[:2] == ["global", "4/30m"]
 
 
 def test_events_held_by_a_dead_worker_are_counted_once(stage: Stage, ann: Worker) -> None:
