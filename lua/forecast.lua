@@ -3,8 +3,8 @@
 -- KEYS     one for each scope, as in gate.lua: ZSET
 -- ARGV[1]  JSON {"now": us | absent, "scopes": see include/decide.lua, "asked": [[position of a scope, place in line from 1], ...]}
 -- Returns  JSON {"asked": [[[used, "instant" | null], ...] for each window of the scope, ...]}: the slots that count in the
---          window now, held ones included, and when it has room for the event at that place. For place 1 the instant is exact.
---          For later places it is an estimate: those before it are charged as soon as there is room, and held slots count as
+--          window now, held ones included, and when it has room for the event at that place. For place 1 it has none earlier.
+--          For later places the instant is an estimate: those before it are charged as soon as there is room, and held slots count as
 --          charged now. null: the first in line waits for a held slot, and nobody knows when that goes.
 -- A look at a window costs a few reads, whatever the place.
 -- @include prelude

@@ -96,7 +96,7 @@ class Explanation:
     many of its line or lane go before it. ``dead_letter`` says that it is kept as one. What is not known is None.
 
     Of an event that waits for room in a limit: ``used`` of ``max`` slots are used in ``window_s`` seconds, ``place`` is
-    its place in line from 1, and ``expected_at`` when it goes if nothing changes: exact for the first in line, an
+    its place in line from 1, and ``expected_at`` when it is expected to go: for the first in line at the earliest, an
     estimate for the others. ``text`` is that of an event that a worker has taken; after its end, the beginning that is
     kept. The same holds for ``labels`` and ``category``.
     """
@@ -259,7 +259,7 @@ def waits_for_room(room: Room, place: int, now_us: int, hindrance: str | None, a
     if room.at_us <= now_us:
         return f"{said}, expected now."
     if place == 1:
-        return f"{said}, expected at {at(room.at_us)} if nothing changes."
+        return f"{said}, expected at {at(room.at_us)} at the earliest."
     return f"{said}, expected at about {at(room.at_us)} (an estimate)."
 
 

@@ -364,25 +364,26 @@ class _Telling:
         return None if hush is None else explain.quiet_words(hush.name, hush.since_us, hush.until_us, self._at)
 
     def _hindrance(self) -> str | None:
-        """What keeps every event from going, whatever the limits say."""
-        stopped, pause = self._findings.by_hand.get("*"), self._findings.pause
-        if stopped is not None:
-            return explain.paused(stopped.since_us, _by(stopped), self._at)
-        return None if pause is None else explain.paused(pause.since_us, _said(pause), self._at)
+        """What keeps it from going, whatever the limits say."""
+        pause = self._findings.pause
+        by_pause = None if pause is None else explain.paused(pause.since_us, _said(pause), self._at)
+        return self._paused_by_hand() or by_pause
+
+    def _paused_by_hand(self) -> str | None:
+        """What an operator has paused: its category, or all."""
+        by_hand, category = self._findings.by_hand, str(self._base.category)
+        of_category, of_all = by_hand.get(category), by_hand.get("*")
+        if of_category is not None:
+            return explain.paused_category(category, of_category.since_us, _by(of_category), self._at)
+        return None if of_all is None else explain.paused(of_all.since_us, _by(of_all), self._at)
 
     def _for_channel(self, base: Explanation) -> Explanation:
         before, next_us, now_us = self._facts.get("before", 0), self._next_us(), self._findings.now_us
         cooldown_us = int(self._facts.get("cooldown") or 0)
-        pause, by_hand = self._findings.pause, self._findings.by_hand
-        of_category = by_hand.get(str(base.category))
-        stopped = of_category or by_hand.get("*")
+        pause, by_hand = self._findings.pause, self._paused_by_hand()
         failures, edits = int(self._facts.get("failures") or 0), self._edits
-        if stopped is not None:
-            reason, next_us = Reason.PAUSED, None
-            words = _by(stopped)
-            hindrance = explain.paused(stopped.since_us, words, self._at)
-            if of_category is not None:
-                hindrance = explain.paused_category(str(base.category), stopped.since_us, words, self._at)
+        if by_hand is not None:
+            reason, next_us, hindrance = Reason.PAUSED, None, by_hand
         elif pause is not None:
             reason = Reason.COOLDOWN if pause.kind == "cooldown" else Reason.PAUSED
             next_us = pause.probe_us

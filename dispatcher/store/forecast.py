@@ -69,13 +69,14 @@ class Forecast:
         return {each.id: self._room(each, rows) for each in self._waiters if each.demands}
 
     def _room(self, waiter: Waiter, rows: Mapping[Asked, list[list[Any]]]) -> Room:
-        """What it waits for: the limit of its line's scope while that is full, else the one that has room last."""
+        """What it waits for: the one that has room last; of an estimate, the limit of its line's scope while that is full."""
         scopes = all_scopes(waiter.demands)
         rooms = {scope.name: _of_row(scope, rows[waiter.asked(scope)]) for scope in scopes}
         last = _last(_soonest(demand, rooms) for demand in waiter.demands)
         own = rooms.get(waiter.scope)
-        named = own if own is not None and _at(own) > self._now_us else last
         at_us = last.at_us
+        is_full = own is not None and _at(own) > self._now_us
+        named = own if own is not None and is_full and (waiter.place > 1 or own.at_us == at_us) else last
         if at_us is not None and waiter.place == 1:
             at_us = max(at_us, waiter.opens_us or 0)
         elif at_us is not None:

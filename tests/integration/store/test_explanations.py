@@ -225,7 +225,7 @@ def test_explain_tells_the_instant_of_a_head_and_the_position_of_the_others(stag
     first, second = explain(stage, "b"), explain(stage, "c")
     room = "Waits for room: category later has used {} of 1 in 30 min; "
     full = room.format(1)
-    assert first.sentence == f"{full}first in line, expected at 11:23:20 if nothing changes."
+    assert first.sentence == f"{full}first in line, expected at 11:23:20 at the earliest."
     assert second.sentence == f"{full}number 2 in line, expected at about 11:53:20 (an estimate)."
     assert (first.state, first.outcome, first.reason, first.scope, first.before, first.next_at) == (
         State.PARKED, "parked", "limit:category", "category:later", 0, START_US / US + 1_800,
@@ -337,16 +337,36 @@ def test_where_held_slots_fill_the_limit_it_is_told_that_nobody_knows_when_it_go
         )
 
 
-def test_while_all_is_paused_no_instant_is_told_for_what_waits_for_room(stage: Stage, ann: Worker) -> None:
+@pytest.mark.parametrize(("name", "what"), [("*", "posting"), ("later", "category later")])
+def test_while_it_is_paused_no_instant_is_told_for_what_waits_for_room(
+    stage: Stage, ann: Worker, name: str, what: str
+) -> None:
     stage.send("a", "b", category="later")
     ann.run()
-    Pausing(stage.redis, stage.keys, clock=stage.clock).pause("*", "ops@here", "maintenance")
+    Pausing(stage.redis, stage.keys, clock=stage.clock).pause(name, "ops@here", "maintenance")
     told = explain(stage, "b")
-    assert (told.place, told.expected_at) == (1, None)
+    assert (told.place, told.expected_at, told.next_at) == (1, None, None)
     assert told.sentence == (
-        "Waits for room: category later has used 1 of 1 in 30 min; first in line; posting is paused "
+        f"Waits for room: category later has used 1 of 1 in 30 min; first in line; {what} is paused "
         "since 10:53:20 (by ops@here: maintenance)."
     )
+
+
+def test_the_first_in_line_is_told_with_the_limit_that_has_room_last(redis: Database) -> None:
+    rule = CategoryRule((Limit.parse("1/20s"),), UNPACED, OnLimit.DEFER, 86_400 * US)
+    stage = Stage(redis, replace(policy_of("2/60s", "", on_limit=OnLimit.DEFER), categories={"a": rule}))
+    ann = stage.worker("ann")
+    stage.send("other", category="other", channel=UNPACED)
+    ann.run()
+    stage.clock.forward(10)
+    stage.send("first", "second", category="a")
+    ann.run()
+    told = explain(stage, "second")
+    assert told.sentence == (
+        "Waits for room: all events together have used 2 of 2 in 1 min; first in line, expected at 10:54:20 "
+        "at the earliest."
+    )
+    assert (told.scope, told.limit) == ("global", "2/1m")
 
 
 def test_events_of_other_lines_that_go_first_count_as_before(redis: Database) -> None:
