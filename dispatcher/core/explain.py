@@ -190,7 +190,8 @@ def _ended(decision: Decision, at: Clock) -> str:
         case "duplicate":
             return f"Duplicate at {when}: an event of this id came before."
         case _:
-            what = _OUTCOMES.get(decision.outcome, decision.outcome.capitalize())
+            edited = decision.outcome == "digested" and decision.reason == Reason.RESOLVED
+            what = "Told by an edit" if edited else _OUTCOMES.get(decision.outcome, decision.outcome.capitalize())
     if decision.reason == Reason.REPEAT and decision.outcome != "dead":
         return f"{_capital(why(decision, at))}."
     if decision.reason == Reason.CANCELLED:
@@ -224,7 +225,7 @@ def why(decision: Decision, at: Clock) -> str:
 def dropped(denied: Denied, now_us: int, at: Clock, outcome: str = "dropped") -> str:
     """As ``ended``, of an event that a limit drops or digests now: for storms, in a quarter of the time."""
     if is_repeat(denied):
-        return f"{_OUTCOMES[outcome]} at {at(now_us)}: a repeat of {_ANOTHER}."
+        return f"A repeat of {_ANOTHER}."
     used_up, fits_us = _used_up(denied.scope, str(denied.limit)), denied.retry_after_us
     if fits_us > denied.limit.window_us:
         return f"{_OUTCOMES[outcome]} at {at(now_us)}: {used_up}; {_HELD}."

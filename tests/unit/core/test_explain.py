@@ -154,6 +154,10 @@ DEAD: Final = Decision("disk-1", us("2026-11-20 12:03:11"), "dead", "rejected", 
             replace(DEAD, outcome="dropped", reason="resolved", detail="r"),
             "Dropped at 12:03:11: what it is about was over before it was posted, as r says.",
         ),
+        (
+            replace(DEAD, outcome="digested", reason="resolved", detail="first"),
+            "Told by an edit at 12:03:11: the message of first says that it is over.",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -170,10 +174,10 @@ def test_the_quick_sentence_of_a_dropped_event_is_that_of_its_decision(wait_s: i
 
 def test_a_log_line_of_a_repeat_says_nothing_that_it_does_not_know_of_the_first_event() -> None:
     denied = Denied("once:1", Limit(1, window_us=3_600 * US, kind=Kind.ONCE), 60 * US)
-    said = "a repeat of another event about the same thing."
-    assert explain.dropped(denied, NOW_US, AT, "digested") == f"Counted into a digest at 12:10:00: {said}"
+    said = "A repeat of another event about the same thing."
+    assert [explain.dropped(denied, NOW_US, AT, outcome) for outcome in ("dropped", "digested")] == [said, said]
     facts = {"outcome": "dropped", "reason": "repeat", "scope": "once:1", "limit": "1/1h", "detail": "first"}
-    assert explain.sentence_of(facts, NOW_US, AT) == f"A{said[1:]}"
+    assert explain.sentence_of(facts, NOW_US, AT) == said
 
 
 @pytest.mark.parametrize(
