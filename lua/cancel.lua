@@ -1,4 +1,5 @@
--- Ends parked events by hand: each leaves where it waits, is counted as dropped and gives its slots back, in one step.
+-- Ends parked events by hand: each leaves where it waits, is counted as dropped and gives its slots back, in one step. Its decision
+-- counts the repeats that its message would have counted.
 --
 -- @keys events parked lines timers totals awaited deferred deciding freed wake seen limited limited_older limited_log scheduled
 -- @keys tallies
@@ -17,6 +18,7 @@
 -- @include accounting
 -- @include deferred
 -- @include leases
+-- @include digest
 
 local call = cjson.decode(ARGV[1])
 local at = K
@@ -31,7 +33,7 @@ for n, event in ipairs(call.events) do
   elseif header.state ~= 'waiting' then
     results[n] = -1
   else
-    leases.cancel(at, event.id, header, event.why, event.remember, event.shown)
+    leases.cancel(at, event.id, header, digest.cancel_repeats(at, header, event.why), event.remember, event.shown)
     results[n] = 1
   end
 end

@@ -9,7 +9,7 @@
 --           "most_decisions": as in settle.lua, "events": [{"id", "about": as in include/subjects.lua, "category", "configured",
 --             "deadline": string, "cancels": true: what waits is not posted any more, "edits": true: messages can be edited,
 --             "counts": true: repeats are counted in the message that they repeat,
---             "once": [name of a scope that its subject takes, ...], "why": JSON text for the record of what is cancelled}, ...]}
+--             "once": [name of a scope that its subject takes, ...], "why": JSON text for the record of what is cancelled, which then counts its repeats too}, ...]}
 -- Returns   JSON {"events": ["lost" | "unposted" | "told" | "post" | ["wait", us] | ["edit", {field: value}], ...],
 --             "cancelled": [[id that the producer gave, category, first sight: string], ...]}
 --           unposted: nothing about it is in Slack, or nothing that is known. told: ENOUGH older recoveries wait, and no failure
@@ -63,7 +63,7 @@ local function look_at_live(event, key, instant, seq)
         is_newer = true
       elseif header.state == 'waiting' and not header.unconfirmed and (header.unknown or 0) == 0 and event.cancels then
         plan.hdel(key, field)
-        leases.cancel(at, id, header, event.why, remember == '1', shown)
+        leases.cancel(at, id, header, digest.cancel_repeats(at, header, event.why), remember == '1', shown)
         cancelled[#cancelled + 1] = cjson.encode({ name_of(id, payload), header.category, header.seen })
       else
         in_flight[#in_flight + 1] = slots.of_event(record.slot(header), id)

@@ -105,7 +105,7 @@ def _repeats(tally: Tally, *, can_edit: bool) -> Plan:
 
 
 def _is_left(tally: Tally, policy: Policy) -> bool:
-    """Whether the event whose repeats it counts has ended without a message: an operator cancelled it."""
+    """Whether the event whose repeats it counts has ended without a message: what is stored of it could not be read."""
     age_us = tally.now_us - tally.last_us
     return tally.telling is Telling.REPEAT and tally.ts is None and age_us > policy.rule(tally.category).max_age_us
 

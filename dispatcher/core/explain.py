@@ -49,7 +49,8 @@ class Decision:
     suppressed it. ``shadow`` are limits that would have refused it and are not enforced. ``instead_of`` is the channel
     it was meant for, which is gone: ``channel`` is its category's fallback. ``text`` is the beginning of the event's
     text, as far as it is kept; ``priority`` is known where the labels are. Of a duplicate whose first decision is no
-    longer kept only ``outcome`` and ``reason`` are known.
+    longer kept only ``outcome`` and ``reason`` are known. ``repeats`` are those of a cancelled event, which no message
+    counts.
     """
 
     id: str
@@ -71,6 +72,7 @@ class Decision:
     labels: Mapping[str, str] = field(default_factory=dict)
     priority: str | None = None
     instead_of: str | None = None
+    repeats: int = 0
 
 
 class State(StrEnum):
@@ -171,8 +173,10 @@ def clock_of(now_us: int, zone: tzinfo | None = None) -> Clock:
 
 
 def ended(decision: Decision, at: Clock) -> str:
-    """How the event came to its end, and whether it may stand in Slack though it was not known to be sent."""
+    """How the event came to its end, and what no message or perhaps one too many tells of it."""
     sentence = _ended(decision, at)
+    if decision.repeats:
+        sentence += f" No message tells of its {_count(decision.repeats, 'repeat', 'repeats')}."
     if decision.outcome == "sent" or not decision.copies:
         return sentence
     return f"{sentence} It may stand in Slack: {_count(decision.copies, 'post', 'posts')} of it had no clear answer."

@@ -69,7 +69,7 @@ class Forecast:
         return {each.id: self._room(each, rows) for each in self._waiters if each.demands}
 
     def _room(self, waiter: Waiter, rows: Mapping[Asked, list[list[Any]]]) -> Room:
-        """What it waits for: the one that has room last; of an estimate, the limit of its line's scope while that is full."""
+        """What it waits for: the limit that has room last; of an estimate, its line's scope while that is full."""
         scopes = all_scopes(waiter.demands)
         rooms = {scope.name: _of_row(scope, rows[waiter.asked(scope)]) for scope in scopes}
         last = _last(_soonest(demand, rooms) for demand in waiter.demands)

@@ -336,6 +336,21 @@ local digest = module(function(digest)
     return count, editable
   end
 
+  -- Forgets the repeats of an event that waits and is to be cancelled. Returns its `why`, which says how many they were.
+  function digest.cancel_repeats(at, header, why)
+    for _, name in ipairs(header.slots or header.holds or {}) do
+      local once = string.match(name, '^once:(.*)$')
+      local id = once and 'repeat:' .. header.category .. ':' .. once
+      if id and not plan.hget(at.tally_prefix .. id, 'ts') then -- else they are those of an earlier message
+        local count = digest.drop_repeats(at, id, at.tally_prefix .. id)
+        local said = cjson.decode(why)
+        said[5].repeats = count > 0 and count or nil
+        why = cjson.encode(said)
+      end
+    end
+    return why
+  end
+
   -- No more repeats are counted in the message: those that it has not told yet it tells now.
   function digest.close_repeats(at, id, key)
     if not plan.hget(at.events, id) then

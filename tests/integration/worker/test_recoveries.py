@@ -594,6 +594,28 @@ def test_repeats_of_a_failure_that_is_never_posted_are_forgotten_with_it(stage: 
     ann.run()
     assert stage.snapshot().all_tallies == 0
     assert ends(stage) == {"f": "dropped resolved", "g": "digested repeat", "r": "dropped unposted"}
+    told = Explanations(stage.redis, stage.keys, stage.queue, clock=stage.clock).explain("f").sentence
+    assert told.endswith(" before it was posted, as r says. No message tells of its 1 repeat.")
+
+
+def test_repeats_of_a_failure_that_an_operator_cancels_are_told_with_its_end_and_not_in_the_next_message(
+    stage: Stage, ann: Worker
+) -> None:
+    stage.send("x", category="slow")
+    ann.run()
+    fire(stage, "f", "g", "h", category="slowly")
+    ann.run()
+    cancel(stage, "f")
+    assert stage.snapshot().all_tallies == 0
+    told = Explanations(stage.redis, stage.keys, stage.queue, clock=stage.clock).explain("f").sentence
+    assert told.endswith(" by ed. No message tells of its 2 repeats.")
+    fire(stage, "s", category="slowly")
+    stage.clock.now_us += 600 * US
+    ann.run()
+    stage.clock.now_us += 60 * US
+    ann.run()
+    assert ann.desk.posts == ["x", "s"]
+    assert ann.desk.edits == []
 
 
 def test_an_event_that_waits_alone_for_a_digest_leaves_none_when_its_failure_is_over(stage: Stage, ann: Worker) -> None:
@@ -607,14 +629,16 @@ def test_an_event_that_waits_alone_for_a_digest_leaves_none_when_its_failure_is_
     assert ends(stage)["f"] == "dropped resolved"
 
 
-def test_repeats_of_a_failure_that_an_operator_cancels_are_forgotten_at_the_end_of_its_age(
-    stage: Stage, ann: Worker
-) -> None:
-    stage.send("x", category="slow")
+def test_repeats_of_a_failure_whose_header_is_spoilt_are_forgotten_at_the_end_of_its_age(redis: Database) -> None:
+    slowly = "channels: {default: {pace: 1/10m}}\ncategories: {slowly: {limits: [], once: {per: 1h, then: edit}}}"
+    stage = QuietStage(redis, slowly)
+    ann = stage.worker()
+    stage.send("x", category="slowly")
     ann.run()
     fire(stage, "f", "g", category="slowly")
     ann.run()
-    cancel(stage, "f")
+    assert stage.snapshot().all_tallies == 1
+    redis.hset(stage.keys.events, "f", "{spoilt\nand its payload")
     for _ in range(3):
         stage.clock.now_us += 24 * HOUR_US
         ann.run()
