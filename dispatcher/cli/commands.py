@@ -13,6 +13,7 @@ from dispatcher.cli.exits import DONE, conclude
 from dispatcher.cli.terminal import Terminal, open_closed_streams
 
 _COMMANDS: Final = {
+    "audit": ("dispatcher.cli.audit", "Show what operators did."),
     "dead": ("dispatcher.cli.dead", "Look at dead letters, replay or remove them."),
     "demo": ("dispatcher.cli.demo", "Watch 300 events on their way to a local Slack."),
     "doctor": ("dispatcher.cli.doctor", "Look for what is wrong, and say what to do about it."),

@@ -7,6 +7,7 @@ from typing import Final
 import click
 
 EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
+    "audit": ("dispatcher audit", "dispatcher audit --limit 10 --json"),
     "dead": ("dispatcher dead list", "dispatcher dead replay --category errors --dry-run"),
     "dead list": (
         "dispatcher dead list --category errors --since 2h",

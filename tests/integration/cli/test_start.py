@@ -50,6 +50,7 @@ def test_help_is_quick_and_loads_no_library_it_does_not_need(arguments: list[str
 def test_the_help_names_what_there_is_and_nothing_else() -> None:
     listed = run("--help").out.partition("Commands:")[2]
     assert [line.split()[0] for line in listed.splitlines() if line.strip()] == [
+        "audit",
         "dead",
         "demo",
         "doctor",
@@ -130,6 +131,7 @@ def test_every_command_has_examples() -> None:
                 f"Invalid value for '{option}': {2**64} is not in the range 1<=x<=1000000000",
             )
             for *arguments, option in (
+                ("audit", "--limit"),
                 ("events", "--limit"),
                 ("dead", "list", "--limit"),
                 ("dead", "replay", "--all", "--limit"),
@@ -300,6 +302,7 @@ LOOKS = [
     "limits show",
     "dead list",
     "dead list --category errors --json",
+    "audit",
     "pause errors",
     "mute errors --for 1h --why deploy",
 ]

@@ -52,9 +52,9 @@ COMMANDS: Final[Mapping[str, tuple[str, Entry]]] = {
 
 NO_ACTIONS: Final = frozenset(
     {
-        "dead list", "dead show", "events", "explain", "limits check", "limits diff", "limits history", "limits schema",
-        "limits show", "metrics", "parked list", "parked show", "silence list", "silence preview", "silence show",
-        "simulate", "status", "doctor", "health",
+        "audit", "dead list", "dead show", "events", "explain", "limits check", "limits diff", "limits history",
+        "limits schema", "limits show", "metrics", "parked list", "parked show", "silence list", "silence preview",
+        "silence show", "simulate", "status", "doctor", "health",
         "demo", "send", "serve", "slack-stand-in", "up", "worker",
     }
 )  # fmt: skip
