@@ -13,7 +13,7 @@ from dispatcher.cli.context import namespace_named, warn_if_unfamiliar
 from dispatcher.cli.exits import DONE
 from dispatcher.cli.options import AT_LEAST_ONE, WHEN, with_words
 from dispatcher.cli.terminal import Terminal
-from dispatcher.core.limits import Reason
+from dispatcher.core.limits import ENDING
 from dispatcher.store.counts import OUTCOMES
 
 if TYPE_CHECKING:
@@ -30,7 +30,10 @@ _WAIT_MS: Final = 1_000
 @click.command()
 @click.option("--outcome", type=click.Choice(OUTCOMES), help="Only those that ended so.")
 @click.option(
-    "--reason", type=click.Choice([each.value for each in Reason]), metavar="REASON", help="Only for this reason."
+    "--reason",
+    type=click.Choice([each.value for each in ENDING]),
+    metavar="REASON",
+    help=f"Only for this reason: {', '.join(ENDING)}.",
 )
 @click.option("--category", metavar="NAME", help="Only of this category.")
 @with_words

@@ -333,6 +333,12 @@ class Reason(StrEnum):
     UNPOSTED = "unposted"
 
 
+_PARKS: Final = frozenset(
+    {Reason.PACE, Reason.COOLDOWN, Reason.PAUSED, Reason.RETRY, Reason.RECONCILE, Reason.SCHEDULED}
+)
+ENDING: Final = tuple(reason for reason in Reason if reason not in _PARKS)
+"""The reasons for which an event can have ended: for the others it only waits."""
+
 NO_CATEGORY: Final = "-"
 """The category in the books of what could not be read."""
 

@@ -102,7 +102,7 @@ class Operating:
         asked = Asked.in_body(body)
         wanted, (ids, limit, dry_run) = (
             parked_filter(asked),
-            _selection(asked, ("category", "reason", "channel", "text")),
+            _selection(asked, ("category", "reason", "channel", "older_than", "text")),
         )
         who = caller_of(request).name
 
@@ -411,7 +411,7 @@ def _instant_us(value: object) -> int:
 
 def _selection(asked: Asked, filters: Sequence[str]) -> tuple[list[str] | None, int | None, bool]:
     """The ids that are meant, or None for those of the filters or all; how many at most; whether only to count."""
-    has_filter = asked.has(*filters, "older_than")
+    has_filter = asked.has(*filters)
     ids = asked.take("ids", _ids, f"a list of at most {MOST_IDS} ids")
     everything = asked.flag("all")
     limit = asked.count("limit", _MOST, 0) or None

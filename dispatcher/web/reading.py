@@ -21,7 +21,7 @@ from dispatcher.app.documents.silences import silences_document
 from dispatcher.app.documents.status import limits_document, status_document, use_document
 from dispatcher.app.operating import Desk
 from dispatcher.core.explain import State
-from dispatcher.core.limits import Reason
+from dispatcher.core.limits import ENDING
 from dispatcher.core.past import read_when, span_between
 from dispatcher.core.states import DEADLY, WAITING
 from dispatcher.core.units import US, seconds_of
@@ -161,7 +161,7 @@ def decision_filter(asked: Asked) -> Callable[[Decisions], DecisionFilter]:
     """Which ended events are meant; ages count from the server's now."""
     category = asked.text("category")
     outcome = asked.choice("outcome", OUTCOMES)
-    reason = asked.choice("reason", [each.value for each in Reason])
+    reason = asked.choice("reason", [each.value for each in ENDING])
     since, before = (asked.take(name, read_when, _TIME) for name in ("since", "before"))
     words = asked.words("text")
 

@@ -46,6 +46,12 @@ def stage(redis: Database) -> Stage:
     return stage
 
 
+@pytest.mark.parametrize(("reason", "code"), [("cancelled", 0), ("pace", 2)])
+@pytest.mark.usefixtures("stage")
+def test_a_reason_for_which_no_event_ends_is_refused(inside: InProcess, reason: str, code: int) -> None:
+    assert inside("events", "--reason", reason).code == code
+
+
 @pytest.mark.usefixtures("stage")
 def test_the_newest_come_first_with_text_and_labels(inside: InProcess) -> None:
     found = inside.json("events")

@@ -79,6 +79,7 @@ def alike(value: Any) -> Any:  # noqa: ANN401 - JSON
         ),
         ("/v1/events/e1", ["explain", "e1"]),
         ("/v1/parked", ["parked", "list"]),
+        ("/v1/audit", ["audit"]),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -107,6 +108,7 @@ def test_what_is_not_known_is_404(olga: httpx.Client, path: str) -> None:
         ("/v1/dead?reason=zz", "/reason"),
         ("/v1/status?sort=size", "/sort"),
         ("/v1/events?outcome=gone", "/outcome"),
+        ("/v1/events?reason=pace", "/reason"),
         ("/v1/audit?whom=olga", "/whom"),
     ],
 )
@@ -149,6 +151,12 @@ def test_dead_letters_are_purged_by_id_or_all_up_to_a_limit(olga: httpx.Client, 
 def test_what_is_meant_must_be_said_once(olga: httpx.Client, body: dict[str, object]) -> None:
     for path in ("/v1/dead/replay", "/v1/dead/purge", "/v1/parked/cancel"):
         assert olga.post(path, json=body).status_code == 422
+
+
+def test_where_no_parked_event_is_meant_every_filter_is_named(olga: httpx.Client) -> None:
+    (fault,) = olga.post("/v1/parked/cancel", json={}).json()["errors"]
+    said = "which ones are meant: give ids, or some of category, reason, channel, older_than, text, or all as true"
+    assert (fault["pointer"], fault["detail"]) == ("/ids", said)
 
 
 def test_parked_events_are_listed_and_cancelled(shared_server: RedisServer, redis: Database, tmp_path: Path) -> None:
