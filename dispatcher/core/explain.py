@@ -34,6 +34,7 @@ _IN_LINES: Final = ("outcome", "reason", "category", "scope", "limit", "code", "
 MUTED: Final = "muted"
 """The reason in old records of what is a silence now."""
 
+OWN: Final = "This is no event but a message of the dispatcher itself: 'dispatcher status' shows what it counts."
 MALFORMED: Final = "What is stored of it cannot be read: the next worker that takes it makes it a dead letter."
 _HELD: Final = "admitted events held it that had yet to be posted"
 _ANOTHER: Final = "another event about the same thing"

@@ -15,6 +15,7 @@ from dispatcher.core.policy import EDITS, Policy, limit_reason
 from dispatcher.core.quiet import QUIET_PREFIX
 from dispatcher.core.rendering import text_of
 from dispatcher.core.silences import SILENCE_PREFIX, Silence, Silences, read_silences
+from dispatcher.core.states import is_digest_message
 from dispatcher.core.transitions import MAX_ATTEMPTS
 from dispatcher.errors import InvalidEvent
 from dispatcher.jsonio import decode, decode_answer
@@ -276,6 +277,9 @@ class _Telling:
             first_seen=int(header["seen"]) / US if "seen" in header else None,
         )
         state = header.get("state")
+        if is_digest_message(self._found.id):
+            where = State.PARKED if state == "waiting" else State.IN_FLIGHT
+            return replace(self._base, state=where, category=None, sentence=explain.OWN)
         if self._facts.get("malformed"):
             where = State.PARKED if state == "waiting" else State.IN_FLIGHT
             return replace(base, state=where, sentence=explain.MALFORMED)

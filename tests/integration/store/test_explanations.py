@@ -466,6 +466,23 @@ def test_the_explanation_of_a_paused_event_names_who_paused(redis: Database, nam
     assert (told.reason, told.next_at, told.before) == ("paused", None, 1)
 
 
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_a_digest_is_told_to_be_no_event(redis: Database, *, is_taken: bool) -> None:
+    stage = Stage(redis, policy_of("", "2/30m", on_limit=OnLimit.DIGEST))
+    ann = stage.worker("ann")
+    stage.send("a", "b", "c", channel=UNPACED)
+    ann.run()
+    if is_taken:
+        stage.clock.forward(60)
+        assert [each.id for each in ann.take().batch] == ["digest:errors"]
+    told = explain(stage, "digest:errors")
+    assert told.sentence == (
+        "This is no event but a message of the dispatcher itself: 'dispatcher status' shows what it counts."
+    )
+    assert told.state is (State.IN_FLIGHT if is_taken else State.PARKED)
+    assert (told.category, told.outcome, told.attempts) == (None, None, None)
+
+
 # Ids
 
 
