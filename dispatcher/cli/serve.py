@@ -118,6 +118,16 @@ def guard_of(settings: Settings, host: str, tokens: Path | None = None) -> Guard
     return guard
 
 
+def reread_tokens(guard: Guard, log: EventLog) -> bool:
+    """Follow what the tokens file says now; whether it could be read. Where it has faults, the tokens before stay."""
+    try:
+        guard.reread()
+    except ConfigError as error:
+        log.say("tokens.refused", faults=list(error.problems))
+        return False
+    return True
+
+
 def serve_on(  # noqa: PLR0913, PLR0917 - what the process has put together
     listening: socket.socket,
     settings: Settings,
@@ -165,11 +175,8 @@ def serve_on(  # noqa: PLR0913, PLR0917 - what the process has put together
     def hung_up() -> bool:
         if interruption.hangup.is_end():
             return True
-        try:
-            guard.reread()
+        if reread_tokens(guard, log):
             log.say("tokens.read")
-        except ConfigError as error:
-            log.say("tokens.refused", faults=list(error.problems))
         return False
 
     with Threads() as threads:

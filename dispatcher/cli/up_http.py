@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dispatcher.cli.exits import DEFECT, DONE
-from dispatcher.cli.serve import guard_of, missing_packages, serve_on
+from dispatcher.cli.serve import guard_of, missing_packages, reread_tokens, serve_on
 from dispatcher.errors import ConfigError, DispatcherError
 from dispatcher.web.listening import listen, url_of
 
@@ -41,6 +41,7 @@ class Door:
 
         if job.settings.redis_url is None:
             keep_server(job.settings.data_dir, job.log.say)
+        reread_tokens(self.guard, job.log)  # the parent may have read them long ago
         try:
             with job.interruption.outranks_errors():
                 serve_on(self.listening, job.settings, job.server, self.guard, job.log, job.interruption)
@@ -50,6 +51,11 @@ class Door:
             job.log.failed(error, "serve.failed")
             return DEFECT
         return DONE
+
+    def reread(self) -> None:
+        """In the parent, for a child to come that finds faults in the file; the child of now tells of these."""
+        with suppress(ConfigError):
+            self.guard.reread()
 
     def close(self) -> None:
         """For the other children: else the socket would be open for as long as they run."""

@@ -85,6 +85,9 @@ class Sibling(Protocol):
     def run(self, job: Job) -> int:
         """Work until a signal, in the child; returns the exit code."""
 
+    def reread(self) -> None:
+        """Read again what children to come begin with, in the parent, at SIGHUP."""
+
     def close(self) -> None:
         """Let go of what only that child needs, in the others."""
 
@@ -190,6 +193,13 @@ class Job:
                 self.settings, self.limits, self.server, lambda event, **facts: told.append((event, facts))
             )
 
+        def hung_up() -> bool:
+            if self.interruption.hangup.is_end():
+                return True
+            if door is not None:
+                door.reread()
+            return False
+
         found = preflight(self.settings, self.server, self.log, enter)
         job = replace(self, limits=found.as_file(), joins=True)
         patience_s = self.settings.slack_timeout.total_seconds() + STOP_GRACE_S
@@ -200,7 +210,7 @@ class Job:
             self.log.say,
             fatal=fatal,
             patience_s=patience_s,
-            is_hung_up=self.interruption.hangup.is_end,
+            is_hung_up=hung_up,
             beside=door is not None,
         )
         return supervisor.supervise(begin)

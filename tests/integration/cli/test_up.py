@@ -474,6 +474,36 @@ def test_events_come_in_over_http_also_after_its_process_was_killed(up: Up, plac
     until(lambda: {posted.text for posted in slack.ledger.posted()} == {"one", "two"}, "both posts")
 
 
+def test_a_token_that_was_taken_back_stays_refused_after_the_http_process_was_killed(up: Up, place: Path) -> None:
+    tokens = place / "tokens"
+    tokens.write_text("old read secret-old\n", encoding="utf-8")
+    command = up(DISPATCHER_SERVE_TOKENS_FILE=str(tokens))
+    url = url_of(command)
+
+    def answers() -> list[int]:
+        return [
+            httpx.get(
+                f"{url}/v1/status", headers={"Authorization": f"Bearer secret-{name}"}, timeout=PATIENCE_S
+            ).status_code
+            for name in ("old", "new")
+        ]
+
+    def kill(count: int) -> None:
+        os.kill(http_pid(command, place), signal.SIGKILL)
+        until(lambda: len(command.named("serve.started")) == count, "another HTTP process")
+
+    tokens.write_text("new read secret-new\n", encoding="utf-8")
+    kill(2)
+    assert answers() == [401, 200], "the process that begins reads the file"
+    tokens.write_text("old read secret-old\n", encoding="utf-8")
+    command.signal(signal.SIGHUP)
+    command.await_line("tokens.read")
+    tokens.write_text("old read\n", encoding="utf-8")
+    kill(3)
+    assert answers() == [200, 401], "of a file with faults the tokens that were read last stay"
+    assert "line 1: 2 words" in command.await_line("tokens.refused")["faults"][0]
+
+
 def test_a_port_in_use_is_a_warning_and_the_workers_run(redis_url: str, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
