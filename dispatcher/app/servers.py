@@ -26,6 +26,10 @@ REACH_S: Final = 30.0
 """How long a worker keeps trying to reach Redis at its start."""
 
 
+class _TakesNoWrites(GateUnavailable):
+    """The server answers, and a worker could do nothing with it."""
+
+
 class Server(NamedTuple):
     """A server that can be reached: its URL, how to name it without its password, warnings about it."""
 
@@ -90,7 +94,8 @@ def keep_reaching(
                 return begin()
         except GateUnavailable as error:
             if time.monotonic() >= end:
-                raise GateUnavailable(f"{shown} cannot be reached: {error}") from error
+                said = "takes no writes" if isinstance(error, _TakesNoWrites) else "cannot be reached"
+                raise GateUnavailable(f"{shown} {said}: {error}") from error
             if events is not None and not said:
                 events.say("redis.lost", server=shown, detail=str(error))
                 said = True
@@ -126,6 +131,15 @@ def inspect_server(client: Client, shown: str) -> str | None:
     return f"{shown} has maxmemory-policy {policy!r}: harmless without a maxmemory, but set it to noeviction"
 
 
+def check_writes(client: Client, keys: Keys) -> None:
+    """Raise ``GateUnavailable`` where the server takes no writes, unless it is full: workers are what empties it."""
+    from dispatcher.server.writing import FULL, write_refusal
+
+    refusal = write_refusal(client, keys.layout)
+    if refusal is not None and refusal is not FULL:
+        raise _TakesNoWrites(f"{refusal.said}; to do: {refusal.remedy}")
+
+
 def preflight(settings: Settings, server: Server, events: EventLog, begin: Callable[[], T]) -> T:
     """What ``begin`` returns, after what a worker asks of a server before it takes anything.
 
@@ -142,6 +156,7 @@ def preflight(settings: Settings, server: Server, events: EventLog, begin: Calla
         keys, queue = keys_of(settings)
         with translate_outages():
             client.exists(queue.job("-"), *queue.lanes)  # what scripts will touch, and an ACL may refuse
+        check_writes(client, keys)
         claim_namespace(client, keys, queue)
         return begin()
 

@@ -16,15 +16,23 @@ class WriteRefusal(NamedTuple):
     remedy: str
 
 
+FULL: Final = WriteRefusal(
+    "its memory is full (maxmemory), and it refuses every write that adds data",
+    "raise maxmemory, or remove dead letters with 'dispatcher dead purge'",
+)
+"""The only one under which workers go on: they empty it."""
+
+FORBIDDEN: Final = WriteRefusal(
+    "its ACL does not let the user of DISPATCHER_REDIS_URL write",
+    "give the user the rights that docs/operations.md names",
+)
+
 _REFUSALS: Final = {
     "MISCONF": WriteRefusal(
         "it cannot save its data to its disk, and refuses every write",
         "free space on the server's disk; the server's log says what failed",
     ),
-    "OOM": WriteRefusal(
-        "its memory is full (maxmemory), and it refuses every write that adds data",
-        "raise maxmemory, or remove dead letters with 'dispatcher dead purge'",
-    ),
+    "OOM": FULL,
     "READONLY": WriteRefusal("it is a read-only replica", "set DISPATCHER_REDIS_URL to its primary"),
     "NOREPLICAS": WriteRefusal(
         "too few replicas are connected, and it refuses every write",
@@ -33,8 +41,8 @@ _REFUSALS: Final = {
 }
 
 
-def write_refusal(client: Client, key: str) -> WriteRefusal | None:
-    """Why the server takes no writes; None where it takes them, or does not let us ask.
+def write_refusal(client: Client, key: str, forbidden: WriteRefusal | None = None) -> WriteRefusal | None:
+    """Why the server takes no writes; None where it takes them, ``forbidden`` where it does not let us ask.
 
     Asks with a write that changes nothing: SETRANGE of no bytes. It does not make a key that is not there.
     Raises ``GateUnavailable`` where the server does not answer.
@@ -43,7 +51,7 @@ def write_refusal(client: Client, key: str) -> WriteRefusal | None:
         try:
             client.setrange(key, 0, "")
         except NoPermissionError:
-            return None
+            return forbidden
         except ResponseError as failure:
             if (refusal := _REFUSALS.get(error_code(failure))) is None:
                 raise

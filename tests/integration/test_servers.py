@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rq.suspension import resume, suspend
 
-from dispatcher.app.servers import reach
+from dispatcher.app.servers import check_writes, keep_reaching, reach
 from dispatcher.errors import ConfigError, GateUnavailable, QueueFull, QueueUnavailable
 from dispatcher.producer.blocking import Producer
 from dispatcher.server.connection import connect
@@ -105,6 +105,34 @@ def test_a_worker_that_starts_on_a_full_server_empties_it(
     assert snapshot.imbalances() == []
     assert snapshot.waiting == 0
     assert snapshot.overall()["received"] == len(ids)
+
+
+def test_a_worker_waits_at_its_start_for_a_server_that_takes_no_writes(
+    own_server: RedisServer, slack: StandIn, tmp_path: Path
+) -> None:
+    """Also after an earlier worker has published the limits, so that the start itself writes nothing."""
+    client: Database = connect(own_server.url)
+    env = env_for(own_server, slack, tmp_path)
+    with Command("worker", "--burst", env=env, cwd=tmp_path) as earlier:
+        assert earlier.wait() == 0
+    client.config_set("min-replicas-to-write", 1)
+    with pytest.raises(GateUnavailable, match="^it takes no writes: too few replicas are connected"):
+        keep_reaching(client, "it", 0, lambda: check_writes(client, KEYS))
+    with Command("worker", "--burst", env=env, cwd=tmp_path) as worker:
+        assert "too few replicas are connected" in worker.await_line("redis.lost")["detail"]
+        client.config_set("min-replicas-to-write", 0)
+        assert worker.wait() == 0
+        assert [line["event"] for line in worker.lines()][:2] == ["redis.lost", "worker.started"]
+
+
+def test_a_read_only_replica_takes_no_writes_and_a_full_server_those_of_a_worker(own_server: RedisServer) -> None:
+    client: Database = connect(own_server.url)
+    client.config_set("maxmemory", 1)
+    check_writes(client, KEYS)
+    client.config_set("maxmemory", 0)
+    client.replicaof("127.0.0.1", 1)
+    with pytest.raises(GateUnavailable, match="^it is a read-only replica; to do: set DISPATCHER_REDIS_URL to its"):
+        check_writes(client, KEYS)
 
 
 def test_an_idle_worker_on_a_server_that_fills_up_keeps_still_and_goes_on(
