@@ -48,14 +48,16 @@ def ready(settings: AnySettings) -> str:
     Raises ``GateUnavailable``, ``ConfigError``, also for limits that cannot be read.
     """
     from dispatcher.app.limits import limits_to_look_at
-    from dispatcher.server.writing import write_refusal
+    from dispatcher.server.writing import FORBIDDEN, write_refusal
     from dispatcher.slack.taxonomy import row_for
     from dispatcher.store.snapshot import read_pause
     from dispatcher.store.versions import Versions
 
-    with _reached(settings) as (server, _), client_of_namespace(settings, server) as client:
+    with _reached(settings) as (server, reached), client_of_namespace(settings, server) as client:
         keys, queue = keys_of(settings)
-        if (refusal := write_refusal(client, keys.layout)) is not None:
+        with translate_outages():
+            reached.eval("return 1", 0)  # an ACL may refuse scripts alone
+        if (refusal := write_refusal(client, keys.layout, FORBIDDEN)) is not None:
             raise Unhealthy(f"the server can only be read, {refusal.said}; to do: {refusal.remedy}")
         with translate_outages():
             bound_to, facts = client.get(queue.binding), client.hgetall(keys.pause)

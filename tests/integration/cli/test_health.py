@@ -100,6 +100,24 @@ def test_it_is_not_ready_before_an_operator_has_acted(
     assert answer.out.startswith(f"not ready: {said}")
 
 
+@pytest.mark.parametrize(
+    ("commands", "said"),
+    [
+        (["+@all", "-@scripting"], "the server's ACL does not let the user of DISPATCHER_REDIS_URL do"),
+        (["+@all", "-setrange"], "the server can only be read, its ACL does not let the user of DISPATCHER_REDIS_URL"),
+    ],
+    ids=["no scripts", "no writes"],
+)
+def test_it_is_not_ready_for_a_user_whom_the_acl_refuses_what_workers_do(
+    own_server: RedisServer, commands: list[str], said: str
+) -> None:
+    with own_server.client() as client:
+        client.acl_setuser("poor", enabled=True, nopass=True, commands=commands, keys=["*"], channels=["*"])
+    answer = run("health", "--ready", DISPATCHER_REDIS_URL=own_server.url.replace("unix://", "unix://poor:any@"))
+    assert (answer.code, answer.err) == (1, "")
+    assert answer.out.startswith(f"not ready: {said}")
+
+
 def test_as_json_the_answer_and_its_reason_are_one_object(redis: Redis, redis_url: str) -> None:
     def told(*question: str) -> tuple[int, dict[str, object], str]:
         answer = run("health", *question, "--json", DISPATCHER_REDIS_URL=redis_url)
