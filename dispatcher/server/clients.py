@@ -6,8 +6,11 @@ No client repeats a command by itself: after a lost reply only the caller knows 
 from __future__ import annotations
 
 import asyncio
+import os
+import ssl
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import redis
@@ -27,6 +30,8 @@ from dispatcher.server.urls import SENTINEL, SentinelAddress, check_options
 _CONNECT_S: Final = 2.0
 _NAMED: Final = {"driver_info": redis.DriverInfo(lib_version=redis.__version__)} if hasattr(redis, "DriverInfo") else {}
 """How a connection names its library: else redis-py reads its own package data anew for each, in about 2 ms."""
+
+_CA_CERTS, _CA_PATH, _CERTIFICATE, _KEY = _TLS_FILES = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile")
 
 
 class SentinelsRefuse(AuthenticationError):
@@ -68,9 +73,41 @@ def _checked(
             client = of_server(url, **options, **spans)
         pool = client.connection_pool
         pool.connection_class(**pool.connection_kwargs)  # else an option would be found wrong at the first command
+        _check_tls_files(pool.connection_kwargs)
     except (ValueError, RedisError) as error:
         raise ConfigError(f"DISPATCHER_REDIS_URL cannot be used: {error}") from error
     return client
+
+
+def _check_tls_files(options: Mapping[str, Any]) -> None:
+    """Load the files of TLS once: redis-py would report one that it cannot use as a server that does not answer.
+
+    Raises ``ValueError``.
+    """
+    named = {name: str(options[name]) for name in _TLS_FILES if options.get(name)}
+    for name, path in named.items():
+        try:
+            os.scandir(path).close() if name == _CA_PATH else Path(path).open("rb").close()
+        except OSError as error:
+            raise ValueError(f"{name} names {path}, which cannot be read: {error.strerror}") from None
+    if authorities := named.get(_CA_CERTS):
+        try:
+            ssl.create_default_context(cafile=authorities)
+        except ssl.SSLError:
+            raise ValueError(f"{_CA_CERTS} names {authorities}, expected a file of certificates (PEM)") from None
+    certificate, key = named.get(_CERTIFICATE), named.get(_KEY)
+    if certificate:
+        password = options.get("ssl_password") or ""  # without one OpenSSL would ask the terminal for it
+        try:
+            ssl.create_default_context().load_cert_chain(certificate, key, password)
+        except ssl.SSLError:
+            of_key = f"{_KEY} names {key}" if key else f"no {_KEY} is named"
+            raise ValueError(
+                f"{_CERTIFICATE} names {certificate}, and {of_key}, expected a certificate and its key (PEM), and "
+                "ssl_password if the key is encrypted"
+            ) from None
+    elif key:
+        raise ValueError(f"expected {_CERTIFICATE} beside {_KEY}")
 
 
 def _spans(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from pathlib import Path
 from typing import Any
 
+import certifi
 import pytest
 from redis.asyncio.sentinel import SentinelManagedSSLConnection as AsyncEncrypted
 from redis.sentinel import SentinelManagedConnection, SentinelManagedSSLConnection
@@ -12,9 +15,10 @@ from redis.sentinel import SentinelManagedConnection, SentinelManagedSSLConnecti
 from dispatcher.errors import ConfigError
 from dispatcher.server.connection import connect, connect_async
 from dispatcher.server.urls import SentinelAddress
+from tests.support.raw_server import CERTIFICATE
 
 URL = "sentinel://app:p%40ss@a:1,[::1]:2,c/the.main/7?sentinel_username=bob&sentinel_password=s%26cret"
-TLS = "&ssl=true&ssl_ca_certs=/etc/ca.pem&ssl_cert_reqs=required"
+TLS = f"&ssl=true&ssl_ca_certs={certifi.where()}&ssl_cert_reqs=required"
 
 
 def options(pool: Any) -> dict[str, Any]:  # noqa: ANN401 - untyped in redis-py
@@ -28,7 +32,7 @@ def test_every_part_of_an_address_is_read() -> None:
     assert (address.service, address.database) == ("the.main", 7)
     assert address.login == {"username": "app", "password": "p@ss"}
     assert address.sentinel_login == {"username": "bob", "password": "s&cret"}
-    assert address.tls == {"ssl_ca_certs": "/etc/ca.pem", "ssl_cert_reqs": "required"}
+    assert address.tls == {"ssl_ca_certs": certifi.where(), "ssl_cert_reqs": "required"}
     assert str(address) == "a:1, [::1]:2, c:26379"
 
 
@@ -72,10 +76,48 @@ def test_tls_is_for_the_primary_and_the_sentinels() -> None:
     with connect(URL + TLS) as client:
         pool: Any = client.connection_pool
         assert pool.connection_class is SentinelManagedSSLConnection
-        assert options(pool)["ssl_ca_certs"] == "/etc/ca.pem"
+        assert options(pool)["ssl_ca_certs"] == certifi.where()
         for each in pool.sentinel_manager.sentinels:
-            assert options(each.connection_pool)["ssl_ca_certs"] == "/etc/ca.pem"
+            assert options(each.connection_pool)["ssl_ca_certs"] == certifi.where()
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("ssl_ca_certs=none.pem", "ssl_ca_certs names none.pem, which cannot be read: No such file or directory"),
+        ("ssl_ca_certs=text", "ssl_ca_certs names text, expected a file of certificates (PEM)"),
+        ("ssl_ca_path=text", "ssl_ca_path names text, which cannot be read: Not a directory"),
+        ("ssl_certfile=none.pem", "ssl_certfile names none.pem, which cannot be read: No such file or directory"),
+        ("ssl_certfile=text", "ssl_certfile names text, and no ssl_keyfile is named, expected a certificate and its"),
+        ("ssl_certfile=pair.pem&ssl_keyfile=text", "ssl_certfile names pair.pem, and ssl_keyfile names text, expected"),
+        ("ssl_keyfile=pair.pem", "expected ssl_certfile beside ssl_keyfile"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("opened", "url"),
+    [(connect, "rediss://:s3cr3t@127.0.0.1:1/0?"), (connect_async, "sentinel://:s3cr3t@a/main?ssl=true&")],
+    ids=["blocking", "Sentinels, asyncio"],
+)
+def test_a_file_of_tls_that_cannot_be_used_is_named_with_its_option(  # noqa: PLR0913, PLR0917 - parameters and fixtures
+    opened: Any,  # noqa: ANN401 - two functions
+    url: str,
+    query: str,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "text").write_text("no certificate", encoding="ascii")
+    (tmp_path / "pair.pem").write_text(CERTIFICATE, encoding="ascii")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="^DISPATCHER_REDIS_URL cannot be used: " + re.escape(said)):
+        opened(url + query)
+
+
+def test_a_certificate_with_its_key_and_a_directory_are_taken(tmp_path: Path) -> None:
+    pair = tmp_path / "pair.pem"
+    pair.write_text(CERTIFICATE, encoding="ascii")
+    connect(f"rediss://127.0.0.1:1/0?ssl_certfile={pair}&ssl_ca_certs={pair}&ssl_ca_path={tmp_path}").close()
 
 
 @pytest.mark.parametrize("opened", [connect, connect_async], ids=["blocking", "asyncio"])
