@@ -94,8 +94,8 @@ def keep_reaching(
                 return begin()
         except GateUnavailable as error:
             if time.monotonic() >= end:
-                said = "takes no writes" if isinstance(error, _TakesNoWrites) else "cannot be reached"
-                raise GateUnavailable(f"{shown} {said}: {error}") from error
+                fault = "takes no writes" if isinstance(error, _TakesNoWrites) else "cannot be reached"
+                raise GateUnavailable(f"{shown} {fault}: {error}") from error
             if events is not None and not said:
                 events.say("redis.lost", server=shown, detail=str(error))
                 said = True

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import click
@@ -193,13 +194,6 @@ class Job:
                 self.settings, self.limits, self.server, lambda event, **facts: told.append((event, facts))
             )
 
-        def hung_up() -> bool:
-            if self.interruption.hangup.is_end():
-                return True
-            if door is not None:
-                door.reread()
-            return False
-
         found = preflight(self.settings, self.server, self.log, enter)
         job = replace(self, limits=found.as_file(), joins=True)
         patience_s = self.settings.slack_timeout.total_seconds() + STOP_GRACE_S
@@ -210,7 +204,15 @@ class Job:
             self.log.say,
             fatal=fatal,
             patience_s=patience_s,
-            is_hung_up=hung_up,
+            is_hung_up=partial(self._is_hung_up, door),
             beside=door is not None,
         )
         return supervisor.supervise(begin)
+
+    def _is_hung_up(self, door: Sibling | None) -> bool:
+        """Whether a SIGHUP ends everything; else children to come begin with what is read again."""
+        if self.interruption.hangup.is_end():
+            return True
+        if door is not None:
+            door.reread()
+        return False

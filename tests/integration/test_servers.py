@@ -116,7 +116,7 @@ def test_a_worker_waits_at_its_start_for_a_server_that_takes_no_writes(
     with Command("worker", "--burst", env=env, cwd=tmp_path) as earlier:
         assert earlier.wait() == 0
     client.config_set("min-replicas-to-write", 1)
-    with pytest.raises(GateUnavailable, match="^it takes no writes: too few replicas are connected"):
+    with pytest.raises(GateUnavailable, match=r"^it takes no writes: too few replicas are connected"):
         keep_reaching(client, "it", 0, lambda: check_writes(client, KEYS))
     with Command("worker", "--burst", env=env, cwd=tmp_path) as worker:
         assert "too few replicas are connected" in worker.await_line("redis.lost")["detail"]
@@ -131,7 +131,7 @@ def test_a_read_only_replica_takes_no_writes_and_a_full_server_those_of_a_worker
     check_writes(client, KEYS)
     client.config_set("maxmemory", 0)
     client.replicaof("127.0.0.1", 1)
-    with pytest.raises(GateUnavailable, match="^it is a read-only replica; to do: set DISPATCHER_REDIS_URL to its"):
+    with pytest.raises(GateUnavailable, match=r"^it is a read-only replica; to do: set DISPATCHER_REDIS_URL to its"):
         check_writes(client, KEYS)
 
 
