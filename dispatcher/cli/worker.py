@@ -28,7 +28,11 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--processes", type=click.IntRange(1, 256), default=1, show_default=True, help="Worker processes.")
-@click.option("--burst", is_flag=True, help="End when nothing is waiting and nothing admitted is still to be posted.")
+@click.option(
+    "--burst",
+    is_flag=True,
+    help="End when nothing is waiting and nothing admitted is still to be posted, or all is stopped by 'rq suspend'.",
+)
 @click.pass_obj
 def worker(terminal: Terminal, processes: int, *, burst: bool) -> int:
     """Post what waits on the queue, within the limits.

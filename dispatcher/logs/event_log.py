@@ -73,6 +73,7 @@ _WARNINGS: Final = {
     "serve.given_up",
     "worker.crashed",
     "worker.given_up",
+    "worker.suspended",
     "workers.killed",
     "server.failed",
 }

@@ -107,6 +107,7 @@ class Worker:
         self._clock = clock
         self._is_hung_up = is_hung_up
         self._is_stopping = False
+        self._is_suspended = False
         self._asked_at = 0.0
         self._same_signal_s = SAME_SIGNAL_S
         self._taken_at = 0.0
@@ -365,11 +366,21 @@ class Worker:
                 self._outbox.prefetch(taken, self._batch, self._post_pool.free)
         finally:
             self._tell_ended(taken)
+        if taken.suspended != self._is_suspended:
+            self._tell_suspension(is_suspended=taken.suspended)
         if taken.version != self._limits.version:
             self._follow()
         if taken.silences.each or self._housekeeping.silences:
             self._housekeeping.tell_silences(taken.silences, taken.now_us)
         return taken
+
+    def _tell_suspension(self, *, is_suspended: bool) -> None:
+        self._is_suspended = is_suspended
+        if is_suspended:
+            detail = "'rq suspend' stops all RQ workers of the server; 'rq resume' lets them go on"
+            self._log.say("worker.suspended", worker=self.name, detail=detail)
+        else:
+            self._log.say("worker.resumed", worker=self.name)
 
     def _tell_ended(self, taken: Taken) -> None:
         """Write one log line for each event that ended while it was taken."""

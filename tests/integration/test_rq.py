@@ -232,12 +232,24 @@ def test_suspended_workers_take_nothing_until_resumed(
 ) -> None:
     suspend(redis)
     with Command("worker", env=env, cwd=tmp_path) as worker:
-        worker.await_line("worker.started")
+        worker.await_line("worker.suspended")
         Producer(redis).send("errors", "x")
-        until(lambda: redis.exists(KEYS.leases), "the first take")
         assert balanced(redis)["received"] == 0
         resume(redis)
         until(lambda: len(slack.ledger) == 1, "the post")
+        suspended, resumed = worker.await_line("worker.suspended"), worker.await_line("worker.resumed")
+        assert (suspended["level"], resumed["level"]) == ("warning", "info")
+        assert "'rq resume' lets them go on" in suspended["detail"]
+        assert len(worker.named("worker.suspended")) == len(worker.named("worker.resumed")) == 1
+
+
+def test_a_burst_that_is_suspended_says_so_and_ends(env: dict[str, str], redis: Database, tmp_path: Path) -> None:
+    suspend(redis)
+    Producer(redis).send("errors", "x")
+    with Command("worker", "--burst", env=env, cwd=tmp_path) as worker:
+        assert worker.wait() == 0
+    assert len(worker.named("worker.suspended")) == 1
+    assert balanced(redis)["received"] == 0
 
 
 def test_a_job_that_a_stock_producer_scheduled_is_posted_when_it_is_due_without_rqs_scheduler(
