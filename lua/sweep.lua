@@ -9,7 +9,8 @@
 -- ARGV[1]   JSON {"now": us | absent, "jobs": [[member, id, registry: KEYS position 3 to 5], ...]} jobs of ours found there
 -- Returns   how many ids were put back on the lane
 -- Not all keys come through KEYS: of a job that had waited for others, rq:job::<id>:dependencies (SET, RQ's, deleted here) names those,
---           and rq:job:<other>:dependents (SET, RQ's) of each names the job; RQ deletes both with jobs, ours end without it.
+--           and rq:job:<other>:dependents (SET, RQ's) of each names the job; and rq:results:<id> (STREAM, RQ's, deleted here)
+--           has what stock workers said of a job. RQ deletes all three with jobs, ours end without it.
 -- A job that was entered ("adopted") is under the dispatcher's own keys or settled: it is forgotten here, never run twice.
 -- @include prelude
 -- @include plan
@@ -59,6 +60,10 @@ for n, entry in ipairs(call.jobs) do
   local member, id, registry, job = entry[1], entry[2], KEYS[entry[3]], KEYS[6 + n]
   if plan.zrem(registry, member) then
     forget_dependencies(id)
+    local results = 'rq:results:' .. id
+    if redis.pcall('EXISTS', results) == 1 then
+      plan.write('DEL', results)
+    end
     if redis.call('HEXISTS', job, 'adopted') == 1 then
       plan.write('DEL', job)
     elseif redis.call('EXISTS', job) == 1 then

@@ -17,6 +17,7 @@ from rq import Queue, SimpleWorker, Worker
 from rq.cli.cli import main
 from rq.job import Job, JobStatus
 from rq.registry import DeferredJobRegistry, FailedJobRegistry, StartedJobRegistry
+from rq.results import Result
 from rq.serializers import JSONSerializer
 from rq.suspension import resume, suspend
 
@@ -317,9 +318,11 @@ def test_the_sweep_brings_failed_jobs_of_ours_back_and_leaves_others_alone(queue
         )
         job.save()
         FailedJobRegistry(queue=queue).add(job, ttl=1000)
+        Result.create_failure(job, ttl=1000, exc_string="killed")  # as RQ's maintenance does
     assert Sweep(redis, KEYS, QUEUE, owner="test").sweep() == 1
     assert queue.job_ids == ["ours"]
     assert FailedJobRegistry(queue=queue).get_job_ids(cleanup=False) == ["other"]
+    assert redis.keys("rq:results:*") == [b"rq:results:other"]
 
 
 def test_a_job_of_ours_comes_back_from_behind_hundreds_of_others(queue: Queue, redis: Database) -> None:
