@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from redis.asyncio import Redis
+from redis.exceptions import NoPermissionError, OutOfMemoryError
 
 from dispatcher.app.servers import Server, keys_of
 from dispatcher.jsonio import answer_text
@@ -24,7 +27,7 @@ def open_intake(settings: AnySettings, client: Redis) -> AsyncIntake:
 
 
 class Readiness:
-    """Whether Redis answers, and limits are in force there."""
+    """Whether Redis answers and takes writes, and limits are in force there."""
 
     def __init__(self, settings: AnySettings, client: Redis) -> None:
         self._keys = keys_of(settings)[0]
@@ -34,6 +37,8 @@ class Readiness:
         """Why events should not be sent here now, in words; None where they may. Raises ``GateUnavailable``."""
         with translate_refusals(self._client), translate_outages():
             layout, version = await self._client.mget(self._keys.layout, self._keys.limits_version)
+            with suppress(NoPermissionError, OutOfMemoryError):  # a full server is emptied, and takes events again
+                await self._client.setrange(self._keys.layout, 0, "")  # changes nothing, and fails where writes do
         if layout is not None and (found := answer_text(layout)) != LAYOUT_VERSION:
             return str(wrong_layout(found, self._keys.namespace))
         if version is None:

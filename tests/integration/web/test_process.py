@@ -132,6 +132,14 @@ def test_it_is_ready_when_redis_answers_and_limits_are_in_force(own_server: Redi
         assert "no limits are in force" in answer.json()["detail"]
         with own_server.client() as redis:
             redis.set(Keys("dispatcher").limits_version, "1-x")
+            assert client.get("/-/ready").json() == {"status": "ready"}
+            redis.config_set("maxmemory", 1)
+            assert client.get("/-/ready").json() == {"status": "ready"}
+            redis.config_set("maxmemory", 0)
+            redis.config_set("min-replicas-to-write", 1)
+            refused = client.get("/-/ready")
+            assert (refused.status_code, "Not enough good replicas" in refused.json()["detail"]) == (503, True)
+            redis.config_set("min-replicas-to-write", 0)
         assert client.get("/-/ready").json() == {"status": "ready"}
         own_server.stop()
         assert client.get("/-/ready").status_code == 503
