@@ -26,6 +26,19 @@ REACH_S: Final = 30.0
 """How long a worker keeps trying to reach Redis at its start."""
 
 
+_TO_TLS: Final = "; if it is a port for TLS, write rediss:// in DISPATCHER_REDIS_URL"
+_OTHER_SCHEMES: Final = (
+    ("redis://", "Connection closed by server", _TO_TLS),
+    ("redis://", "Connection reset by peer", _TO_TLS),
+    (
+        "rediss://",
+        "Timeout connecting to server",
+        "; if it is a port without TLS, write redis:// in DISPATCHER_REDIS_URL",
+    ),
+)
+"""How the address begins, what redis-py says of a port that expects the other beginning, and what to do."""
+
+
 class _TakesNoWrites(GateUnavailable):
     """The server answers, and a worker could do nothing with it."""
 
@@ -95,11 +108,18 @@ def keep_reaching(
         except GateUnavailable as error:
             if time.monotonic() >= end:
                 fault = "takes no writes" if isinstance(error, _TakesNoWrites) else "cannot be reached"
-                raise GateUnavailable(f"{shown} {fault}: {error}") from error
+                raise GateUnavailable(f"{shown} {fault}: {error}{_other_scheme(shown, str(error))}") from error
             if events is not None and not said:
                 events.say("redis.lost", server=shown, detail=str(error))
                 said = True
             time.sleep(min(0.25, max(0.0, end - time.monotonic())))
+
+
+def _other_scheme(shown: str, said: str) -> str:
+    for scheme, sign, hint in _OTHER_SCHEMES:
+        if shown.startswith(scheme) and sign in said:
+            return hint
+    return ""
 
 
 def inspect_server(client: Client, shown: str) -> str | None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import signal
+import socket
+import ssl
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,9 +22,12 @@ from dispatcher.server.keys import Keys
 from dispatcher.stand_in import StandIn
 from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.snapshot import Books
+from tests.support.commands import run
 from tests.support.processes import LIMITS, Command, environment, until
-from tests.support.servers import Database, RedisServer
+from tests.support.raw_server import trusted_tls
+from tests.support.servers import Database, RedisServer, free_port
 
+DOCS = Path(__file__).parents[2] / "docs" / "operations.md"
 KEYS, QUEUE = Keys("dispatcher"), QueueKeys("notifications")
 
 
@@ -180,6 +188,28 @@ def test_a_user_that_may_not_touch_jobs_is_refused_before_anything_is_taken(
     assert client.llen(QUEUE.lanes[1]) == 5
 
 
+@pytest.mark.parametrize("more", ["", " %R~* +sort"], ids=["as the docs say", "with what may be added"])
+def test_the_rights_that_the_docs_name_suffice_for_workers_producers_and_commands(
+    own_server: RedisServer, slack: StandIn, tmp_path: Path, more: str
+) -> None:
+    (rights,) = re.findall(r"^ACL SETUSER app on >PASSWORD (.*)$", DOCS.read_text("utf-8"), re.MULTILINE)
+    client: Database = connect(own_server.url)
+    client.execute_command("ACL", "SETUSER", "app", "on", "nopass", *(rights + more).split())
+    url = own_server.url.replace("unix://", "unix://app:any@")
+    env = {**env_for(own_server, slack, tmp_path), "DISPATCHER_REDIS_URL": url}
+    ids = Producer(connect(url)).send_many({"category": f"c{n % 2}", "text": "x"} for n in range(60))
+    with Command("worker", "--burst", env=env, cwd=tmp_path) as worker:
+        assert worker.wait() == 0
+    commands = [
+        "status", "status --check", "doctor", "health --ready", "events", f"explain {ids[0]}", "parked list",
+        "dead list", "limits show", "metrics", "pause c1", "resume c1", "mute c1 --for 1h --why x", "unmute c1",
+        "silence list",
+    ]  # fmt: skip
+    assert [(command, run(*command.split(), **env).code) for command in commands] == [(each, 0) for each in commands]
+    refused = {entry["object"] for entry in client.acl_log()}
+    assert refused <= {"config|get", "client|list", *([] if more else ["sort"])}, "what there is another way for"
+
+
 def test_a_producer_learns_soon_that_the_server_is_away(own_server: RedisServer) -> None:
     producer = Producer(connect(own_server.url, timeout_s=0.3))
     own_server.freeze()
@@ -243,6 +273,31 @@ def listening(client: Database) -> list[str]:
 def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
     with connect(f"unix://{tmp_path}/none") as client, pytest.raises(GateUnavailable, match="it cannot be reached"):
         reach(client, "it")
+
+
+def test_a_port_that_expects_tls_or_expects_none_is_told_with_the_other_scheme(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor() as threads:
+        threads.submit(refuse_plain, listening, trusted_tls(tmp_path, monkeypatch))
+        url = f"redis://127.0.0.1:{listening.getsockname()[1]}/0"
+        with connect(url) as client, pytest.raises(GateUnavailable, match="a port for TLS, write rediss:// in DISP"):
+            reach(client, url)
+    port = free_port()
+    url = f"rediss://127.0.0.1:{port}/0"
+    said = r"a port without TLS, write redis:// in DISPATCHER_REDIS_URL$"
+    with (
+        RedisServer(port=port),
+        connect(url, timeout_s=0.3) as client,
+        pytest.raises(GateUnavailable, match=said),
+    ):
+        reach(client, url)
+
+
+def refuse_plain(listening: socket.socket, tls: ssl.SSLContext) -> None:
+    connection, _ = listening.accept()
+    with connection, suppress(ssl.SSLError):
+        tls.wrap_socket(connection, server_side=True)
 
 
 @pytest.mark.parametrize(
