@@ -22,22 +22,8 @@ def impossible_sums(file: LimitsFile, policy: Policy, tree: Tree) -> list[Proble
     return [
         *_guarantees(file, policy, tree),
         *_tellings(file, policy, tree),
-        *_late_digests(file, policy, tree),
         *_quiet(policy, tree),
     ]
-
-
-def _late_digests(file: LimitsFile, policy: Policy, tree: Tree) -> Iterator[Problem]:
-    """A single suppressed event is posted after the delay of the digest, so it must not be too old by then."""
-    for path, section, rule in _sections(file, policy):
-        key = next((key for key in ("digest_delay", "max_age", "on_limit") if key in section.model_fields_set), None)
-        if key is not None and rule.on_limit is OnLimit.DIGEST and rule.digest_delay_us >= rule.max_age_us:
-            at: Path = (*path, key)
-            said = (
-                f"a single suppressed event waits for the digest_delay of {format_duration(rule.digest_delay_us)}, and "
-                f"its max_age is {format_duration(rule.max_age_us)}; expected a longer max_age, or a shorter delay"
-            )
-            yield Problem(tree.position(at), shown_path(at), said)
 
 
 def _sections(file: LimitsFile, policy: Policy) -> list[tuple[Path, RuleSection, CategoryRule]]:

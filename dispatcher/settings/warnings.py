@@ -8,10 +8,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from dispatcher.core.limits import US, Kind, Limit
+from dispatcher.core.limits import US, Kind, Limit, format_duration
 from dispatcher.core.matchers import Matchers, parse_matchers
 from dispatcher.core.once import BY_KEY, BY_TEXT
-from dispatcher.core.policy import Policy
+from dispatcher.core.policy import OnLimit, Policy
 from dispatcher.settings.limits_schema import LimitsFile, RuleSection
 from dispatcher.settings.limits_values import Shadow, enforced
 from dispatcher.settings.redaction import did_you_mean, redacted
@@ -32,6 +32,7 @@ def warnings_of(file: LimitsFile, policy: Policy, tree: Tree) -> list[Problem]:
         *_commented_channels(tree),
         *_windows_that_never_bind(file, tree),
         *_guarantees_out_of_reach(policy, tree),
+        *_late_digests(file, policy, tree),
         *_labels_named_as_fields(file, tree),
         *_two_icons(file, tree),
         *_routes_that_never_match(file, policy, tree),
@@ -132,6 +133,19 @@ def _guarantees_out_of_reach(policy: Policy, tree: Tree) -> Iterator[Problem]:
                 path: Path = ("categories", name, "guarantee")
                 said = f"{rule.guarantee} can never be used up, since the category's own limit is {limit}"
                 yield Problem(tree.position(path), shown_path(path), said)
+
+
+def _late_digests(file: LimitsFile, policy: Policy, tree: Tree) -> Iterator[Problem]:
+    """Digests that collect for so long that a single suppressed event, which waits for the end, is too old by then."""
+    for (where, section), rule in zip(
+        _sections(file), (policy.defaults, *map(policy.rule, file.categories)), strict=True
+    ):
+        key = next((key for key in ("digest_delay", "max_age", "on_limit") if key in section.model_fields_set), None)
+        if key is not None and rule.on_limit is OnLimit.DIGEST and rule.digest_delay_us >= rule.max_age_us:
+            at: Path = (*where, key)
+            delay, age = format_duration(rule.digest_delay_us), format_duration(rule.max_age_us)
+            said = f"a single suppressed event waits for the digest_delay of {delay}, and its max_age of {age} ends it before"
+            yield Problem(tree.position(at), shown_path(at), said)
 
 
 def _labels_named_as_fields(file: LimitsFile, tree: Tree) -> Iterator[Problem]:
