@@ -144,7 +144,9 @@ def _late_digests(file: LimitsFile, policy: Policy, tree: Tree) -> Iterator[Prob
         if key is not None and rule.on_limit is OnLimit.DIGEST and rule.digest_delay_us >= rule.max_age_us:
             at: Path = (*where, key)
             delay, age = format_duration(rule.digest_delay_us), format_duration(rule.max_age_us)
-            said = f"a single suppressed event waits for the digest_delay of {delay}, and its max_age of {age} ends it before"
+            said = (
+                f"a single suppressed event waits for the digest_delay of {delay}; its max_age of {age} ends it before"
+            )
             yield Problem(tree.position(at), shown_path(at), said)
 
 

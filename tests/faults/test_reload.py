@@ -123,7 +123,7 @@ def test_every_decision_of_four_workers_is_by_the_limits_that_were_in_force(shop
     assert len(dropped) == totals["dropped"]
     for decision in dropped:
         version = published[bisect_right(instants, decision.at_us) - 1]
-        assert f'"{decision.limit}"' in version.content
+        assert f'"{decision.limit}"' in version.content, f"{decision.at_us - version.at_us} us after it was published"
     assert len({decision.limit for decision in dropped}) == len(published)
 
 

@@ -962,7 +962,7 @@ quiet:
             "defaults: {max_age: 1h}\ncategories: {a: {on_limit: digest, digest_delay: 1h}, b: {digest_delay: 2h}}",
             [
                 (
-                    "2:50: categories.a.digest_delay: a single suppressed event waits for the digest_delay of 1h, and "
+                    "2:50: categories.a.digest_delay: a single suppressed event waits for the digest_delay of 1h; "
                     "its max_age of 1h ends it before"
                 ),
             ],
