@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse, Response
 
 from dispatcher.core.event import MAX_KEY, MAX_LABELS, in_words
 from dispatcher.core.strict_json import read_json
+from dispatcher.core.units import Lane
 from dispatcher.errors import InvalidEvent
 from dispatcher.web.asked import Asked
 from dispatcher.web.ingest import Ingest
@@ -26,7 +27,7 @@ MOST_SHOWN: Final = 10
 """Alerts that a message names; of more it says how many."""
 
 _LONGEST: Final = 300
-_PRIORITIES: Final = {"critical": "high", "page": "high", "info": "low", "none": "low"}
+_PRIORITIES: Final = {"critical": Lane.HIGH, "page": Lane.HIGH, "info": Lane.LOW, "none": Lane.LOW}
 _EACH: Final = ("group", "alert")
 _LINKS: Final = (
     ("Source", ("generatorURL",)),
@@ -77,31 +78,37 @@ def read_notification(value: object, category: str | None, each: str) -> Notific
         said = "not a list of objects" if alerts else "an empty list"
         raise InvalidEvent(f"alerts is {said}, expected one alert or more", pointer="/alerts")
     left_out = _field(value, "truncatedAlerts", int | None, "how many alerts are left out") or 0
+    if left_out < 0:
+        raise InvalidEvent(f"truncatedAlerts is {left_out}, expected 0 or more", pointer="/truncatedAlerts")
     common = _texts(value, "commonLabels") | _texts(value, "groupLabels")
     named = category or _cleaned(common.get("dispatcher_category") or str(value.get("receiver", "")))
     if each == "alert":
         payloads = [
-            _event(named, own, _about(alert.get("fingerprint"), [alert]), _lines([alert], own, value))
+            _event(named, own, _about(alert.get("fingerprint"), [alert]), _lines([alert], own, value), [alert])
             for alert in alerts
             for own in (_texts(alert, "labels"),)
         ]
+        if left_out:
+            said = f"[{left_out} left out] {_title(common, value)}"
+            payloads.append(_event(named, common, _about(value.get("groupKey"), [], left_out), [said], alerts))
     else:
         about = _about(value.get("groupKey"), alerts, left_out)
-        payloads = [_event(named, common, about, _lines(alerts, common, value, left_out))]
-    return Notification(payloads, _fold(value, alerts, f"{named} {each}"))
+        payloads = [_event(named, common, about, _lines(alerts, common, value, left_out), alerts)]
+    return Notification(payloads, _fold(value, alerts, left_out, f"{named} {each}"))
 
 
 def _about(key: object, alerts: Sequence[Any], left_out: int = 0) -> dict[str, str]:
     """What a group, or an alert, is about, and whether that is over: not as long as one that is left out may fire.
 
-    As a repeat only a notification counts whose firing alerts are the same: one that others have joined is news.
+    Only a notification whose firing alerts are the same, and that leaves out as many, counts as a repeat: one that
+    others have joined is news.
     """
     if not isinstance(key, str) or not key:
         return {}
     firing = sorted(str(alert.get("fingerprint", "")) for alert in alerts if not _is_resolved(alert))
     if not firing and not left_out:
         return {"dedup_key": _short(key), "status": "resolved"}
-    return {"dedup_key": _short(key), "once_key": _short(json.dumps([key, firing]))}
+    return {"dedup_key": _short(key), "once_key": _short(json.dumps([key, firing, left_out]))}
 
 
 def _short(key: str) -> str:
@@ -110,30 +117,46 @@ def _short(key: str) -> str:
     return key if len(content) <= MAX_KEY else blake2b(content, digest_size=16).hexdigest()
 
 
-def _event(category: str, labels: dict[str, str], about: Mapping[str, str], lines: Iterable[str]) -> dict[str, Any]:
+def _event(
+    category: str, labels: dict[str, str], about: Mapping[str, str], lines: Iterable[str], alerts: Sequence[Any]
+) -> dict[str, Any]:
     kept = dict(sorted(labels.items())[:MAX_LABELS])
-    priority = _PRIORITIES.get(labels.get("severity", "").lower(), "normal")
+    priority = _priority(labels, alerts)
     return {"category": category, "text": "\n".join(lines), "labels": kept, "priority": priority, **about}
+
+
+def _priority(shared: Mapping[str, str], alerts: Sequence[Any]) -> str:
+    """That of the severity that all share, or else the highest of those that fire, or of all where none does."""
+    firing = [alert for alert in alerts if not _is_resolved(alert)]
+    each = [shared] if "severity" in shared else [_texts(alert, "labels") for alert in firing or alerts]
+    found = {_PRIORITIES.get(labels.get("severity", "").lower(), Lane.NORMAL) for labels in each}
+    return next(lane.value for lane in Lane if lane in found)
 
 
 def _lines(
     alerts: Sequence[Any], shared: Mapping[str, str], notification: Mapping[str, Any], left_out: int = 0
 ) -> Iterator[str]:
     firing = [alert for alert in alerts if not _is_resolved(alert)]
-    state = f"FIRING {len(firing)}" if firing else "RESOLVED"
-    head = _texts(notification, "commonAnnotations")
-    title = head.get("summary") or head.get("description") or shared.get("alertname") or _named(shared)
+    over = f"{len(alerts)} resolved, {left_out} left out" if left_out else "RESOLVED"
+    state = f"FIRING {len(firing)}" if firing else over
     if len(alerts) == 1 and not left_out:
         yield f"[{state}] {_said(alerts[0], {})}"
         yield from _links(alerts[0])
         return
-    yield f"[{state}] {_cut(title or str(notification.get('receiver', '')))}"
-    for alert in alerts[:MOST_SHOWN]:
+    yield f"[{state}] {_title(shared, notification)}"
+    for alert in sorted(alerts, key=_is_resolved)[:MOST_SHOWN]:
         yield f"- {'resolved: ' if firing and _is_resolved(alert) else ''}{_said(alert, shared)}"
     if more := max(0, len(alerts) - MOST_SHOWN) + left_out:
         yield f"and {more} more"
-    if runbook := head.get("runbook_url"):
+    if runbook := _texts(notification, "commonAnnotations").get("runbook_url"):
         yield f"Runbook: {runbook}"
+
+
+def _title(shared: Mapping[str, str], notification: Mapping[str, Any]) -> str:
+    """What the alerts of a notification have in common, in a line."""
+    head = _texts(notification, "commonAnnotations")
+    title = head.get("summary") or head.get("description") or shared.get("alertname") or _named(shared)
+    return _cut(title or str(notification.get("receiver", "")))
 
 
 def _said(alert: Mapping[str, Any], shared: Mapping[str, str]) -> str:
@@ -159,10 +182,10 @@ def _is_resolved(alert: Mapping[str, Any]) -> bool:
     return alert.get("status") == "resolved"
 
 
-def _fold(value: Mapping[str, Any], alerts: Sequence[Any], way: str) -> str:
+def _fold(value: Mapping[str, Any], alerts: Sequence[Any], left_out: int, way: str) -> str:
     """A digest of what makes a notification this one, in whatever order its alerts are."""
     states = sorted([str(alert.get(name, "")) for name in ("fingerprint", "status", "startsAt")] for alert in alerts)
-    facts = [str(value.get("groupKey", "")), states, str(value.get("reason", "")), way]
+    facts = [str(value.get("groupKey", "")), states, left_out, str(value.get("reason", "")), way]
     return blake2b(json.dumps(facts).encode(), digest_size=16).hexdigest()
 
 

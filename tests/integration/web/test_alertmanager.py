@@ -79,7 +79,7 @@ def test_many_alerts_are_one_message_that_names_ten_and_counts_the_others(
 
 
 def test_a_group_is_one_subject_and_news_where_other_alerts_fire_than_before() -> None:
-    def keys(*alerts: dict[str, Any], each: str = "group", **more: str) -> list[tuple[str | None, ...]]:
+    def keys(*alerts: dict[str, Any], each: str = "group", **more: str | int) -> list[tuple[str | None, ...]]:
         payloads = alertmanager.read_notification(notification(*alerts, **more), None, each).payloads
         return [tuple(map(payload.get, ("dedup_key", "once_key", "status"))) for payload in payloads]
 
@@ -98,12 +98,56 @@ def test_a_group_is_one_subject_and_news_where_other_alerts_fire_than_before() -
     assert long is not None
     assert len(long) == 32
     assert keys(alert(1), groupKey="") == [(None, None, None)]
+    ((_, hidden, _),) = keys(alert(1), alert(2), truncatedAlerts=1)
+    assert hidden not in {once, joined}
 
 
 def test_a_group_is_not_over_as_long_as_alerts_that_were_left_out_may_fire(serving: Serving, redis: Database) -> None:
     (event,) = sent(serving, redis, notification(alert(1, "resolved"), status="resolved", truncatedAlerts=5))
     assert event["dedup_key"] == '{}:{alertname="DiskFull"}'
+    assert event["text"] == "[1 resolved, 5 left out] DiskFull\n- disk full on db1 (instance=db1)\nand 5 more"
     assert "status" not in event
+
+
+def test_of_many_alerts_those_that_fire_are_named_first(serving: Serving, redis: Database) -> None:
+    ended = [alert(n, "resolved") for n in range(10)]
+    (event,) = sent(serving, redis, notification(*ended, alert(11), alert(12)))
+    assert [line for line in event["text"].split("\n") if line.startswith("-")][:3] == [
+        "- disk full on db11 (instance=db11)",
+        "- disk full on db12 (instance=db12)",
+        "- resolved: disk full on db0 (instance=db0)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("alerts", "priority"),
+    [
+        ([("warning", "firing"), ("critical", "firing"), ("info", "firing")], "high"),
+        ([("critical", "resolved"), ("info", "firing")], "low"),
+        ([("page", "resolved"), ("info", "resolved")], "high"),
+        ([("none", "firing"), ("", "firing")], "normal"),
+    ],
+)
+def test_the_highest_severity_that_fires_is_the_priority_of_a_group(
+    serving: Serving, redis: Database, alerts: list[tuple[str, str]], priority: str
+) -> None:
+    mixed = [alert(n, status, labels={"severity": severity}) for n, (severity, status) in enumerate(alerts)]
+    (event,) = sent(serving, redis, notification(*mixed, commonLabels={"alertname": "DiskFull"}))
+    assert event.get("priority", "normal") == priority
+
+
+def test_another_number_of_alerts_that_were_left_out_is_another_message(serving: Serving, redis: Database) -> None:
+    sent(serving, redis, notification(alert(1), truncatedAlerts=1))
+    assert len(sent(serving, redis, notification(alert(1), truncatedAlerts=2))) == 2
+
+
+def test_alerts_that_were_left_out_are_one_event_beside_each_alert(serving: Serving, redis: Database) -> None:
+    body = notification(alert(1, labels={"severity": "warning"}), alert(2), commonLabels={}, truncatedAlerts=5)
+    events = {event["text"].partition("\n")[0]: event for event in sent(serving, redis, body, "?each=alert")}
+    assert set(events) == {"[FIRING 1] disk full on db1", "[FIRING 1] disk full on db2", "[5 left out] DiskFull"}
+    hidden = events["[5 left out] DiskFull"]
+    assert hidden["priority"] == "high"
+    assert hidden["dedup_key"] == '{}:{alertname="DiskFull"}'
 
 
 def test_a_label_that_no_category_may_be_called_loses_no_alert(serving: Serving, redis: Database) -> None:
@@ -182,6 +226,7 @@ def test_a_notification_that_found_no_room_is_no_repeat_when_it_comes_again(serv
         (b'{"alerts": []}', 422, "/alerts"),
         (b'{"alerts": [5]}', 422, "/alerts"),
         (b'{"alerts": [{}], "truncatedAlerts": "5"}', 422, "/truncatedAlerts"),
+        (b'{"alerts": [{}], "truncatedAlerts": -1}', 422, "/truncatedAlerts"),
     ],
 )
 def test_what_is_no_notification_is_told(serving: Serving, body: bytes, status: int, pointer: str) -> None:
