@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Final
@@ -22,7 +23,7 @@ from dispatcher.app.documents.status import limits_document, status_document, us
 from dispatcher.app.operating import Desk
 from dispatcher.core.explain import State
 from dispatcher.core.limits import ENDING
-from dispatcher.core.past import read_when, span_between
+from dispatcher.core.past import When, read_when, span_between
 from dispatcher.core.states import DEADLY, WAITING
 from dispatcher.core.units import US, seconds_of
 from dispatcher.store.audit import KEPT
@@ -33,13 +34,15 @@ from dispatcher.store.explanations import ids_of
 from dispatcher.store.parked_events import ParkedEvents, ParkedFilter
 from dispatcher.web.asked import Asked
 from dispatcher.web.problems import Problem
-from dispatcher.web.searching import search
+from dispatcher.web.searching import search, search_instants
 from dispatcher.web.threads import Threads
 
 MOST_SHOWN: Final = 1_000
 SHOWN: Final = 50
+_SECONDS: Final = re.compile(r"[0-9]{10}(?:\.[0-9]+)?")
+"""Since 1970: from 2001 to 2286."""
 
-_TIME: Final = "a time such as 2h (that long ago), 2026-11-21 or 2026-11-21T08:00"
+_TIME: Final = "a time such as 2h (that long ago), 2026-11-21 or 2026-11-21T08:00, or seconds since 1970"
 
 
 class Reading:
@@ -66,7 +69,7 @@ class Reading:
 
         def look() -> Mapping[str, Any]:
             decisions = self._desk.decisions
-            found = search(decisions.pages(wanted(decisions)), limit)
+            found = search_instants(decisions.newest(), limit, wanted(decisions).matches, lambda each: each.at_us)
             return decisions_document(found.rows, decisions.kept_since_us(), more=found.more)
 
         return await self._look(look)
@@ -123,7 +126,8 @@ class Reading:
 
         def look() -> Mapping[str, Any]:
             letters = self._desk.dead_letters
-            found = search(letters.pages(wanted(letters), newest_first=True), limit)
+            newest = letters.find(Filter(), newest_first=True)
+            found = search_instants(newest, limit, wanted(letters).matches, lambda each: each.at_us)
             shown = [letter_document(letter) for letter in found.rows]
             return {"dead_letters": shown, "more": found.more, "kept": letters.count()}
 
@@ -162,7 +166,7 @@ def decision_filter(asked: Asked) -> Callable[[Decisions], DecisionFilter]:
     category = asked.text("category")
     outcome = asked.choice("outcome", OUTCOMES)
     reason = asked.choice("reason", [each.value for each in ENDING])
-    since, before = (asked.take(name, read_when, _TIME) for name in ("since", "before"))
+    since, before = (asked.take(name, _when, _TIME) for name in ("since", "before"))
     words = asked.words("text")
 
     def wanted(decisions: Decisions) -> DecisionFilter:
@@ -175,7 +179,7 @@ def dead_filter(asked: Asked) -> Callable[[DeadLetters], Filter]:
     """Which dead letters are meant; ages count from the server's now."""
     category, code = asked.text("category"), asked.text("code")
     reason = asked.choice("reason", [each.value for each in DEADLY])
-    since, before = (asked.take(name, read_when, _TIME) for name in ("since", "before"))
+    since, before = (asked.take(name, _when, _TIME) for name in ("since", "before"))
     words = asked.words("text")
 
     def wanted(letters: DeadLetters) -> Filter:
@@ -197,6 +201,15 @@ def parked_filter(asked: Asked) -> Callable[[ParkedEvents], ParkedFilter]:
         return ParkedFilter(category, reason, channel, before_us, words)
 
     return wanted
+
+
+def _when(value: object) -> When:
+    """As ``read_when``, and seconds since 1970, as answers have them in ``at``."""
+    text = str(value)
+    if _SECONDS.fullmatch(text):
+        at_us = round(float(text) * US)
+        return lambda _: at_us
+    return read_when(text)
 
 
 def letter_of(letters: DeadLetters, id_: str) -> DeadLetter | None:

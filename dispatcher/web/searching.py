@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -42,3 +42,24 @@ def search(pages: Iterable[Sequence[T]], limit: int) -> Found[T]:
         if time.monotonic() > ends_s:
             return Found(rows, more=True)
     return Found(rows, more=False)
+
+
+def search_instants(
+    rows: Iterable[T], limit: int, matches: Callable[[T], bool], instant_of: Callable[[T], int]
+) -> Found[T]:
+    """As ``search``, of what matches; ends within no instant, so what is before the last one found goes on exactly.
+
+    Rows of one instant follow each other. There may be more than ``limit`` of it.
+    """
+    ends_s = time.monotonic() + WORK_S
+    found: list[T] = []
+    instant: int | None = None
+    for row in rows:
+        if instant_of(row) != instant and time.monotonic() > ends_s:
+            return Found(found, more=True)
+        instant = instant_of(row)
+        if matches(row):
+            if len(found) >= limit and instant_of(found[-1]) != instant:
+                return Found(found, more=True)
+            found.append(row)
+    return Found(found, more=False)

@@ -67,8 +67,8 @@ def alike(value: Any) -> Any:  # noqa: ANN401 - JSON
         ("/v1/limits", ["limits", "show"]),
         ("/v1/dead", ["dead", "list"]),
         (
-            "/v1/dead?category=errors&since=2h&limit=2",
-            ["dead", "list", "--category", "errors", "--since", "2h", "--limit=2"],
+            "/v1/dead?category=errors&since=2h&limit=3",
+            ["dead", "list", "--category", "errors", "--since", "2h", "--limit=3"],
         ),
         ("/v1/dead?text=TEXT+1", ["dead", "list", "--text", "TEXT 1"]),
         ("/v1/dead/e1", ["dead", "show", "e1"]),
@@ -90,6 +90,23 @@ def test_what_is_read_is_what_the_command_prints(
     answer = olga.get(path)
     assert answer.status_code == 200
     assert alike(answer.json()) == alike(said(*command, redis_url=redis_url))
+
+
+@pytest.mark.parametrize(("path", "rows"), [("/v1/events", "events"), ("/v1/dead", "dead_letters")])
+def test_a_list_goes_on_before_its_last_row_and_leaves_nothing_out(
+    olga: httpx.Client, redis: Database, path: str, rows: str
+) -> None:
+    for ago_s in (80, 60, 40):
+        bury(redis, [{**event, "id": f"{ago_s}-{event['id']}"} for event in numbered(3)], ago_s=ago_s)
+    found: list[str] = []
+    query: dict[str, Any] = {"limit": 2}
+    while (answer := olga.get(path, params=query).json())["more"]:
+        found += [row["id"] for row in answer[rows]]
+        query["before"] = answer[rows][-1]["at"]
+    found += [row["id"] for row in answer[rows]]
+    assert sorted(found) == sorted(f"{ago_s}-e{n}" for ago_s in (40, 60, 80) for n in range(3))
+    told = olga.post("/v1/dead/purge", json={"since": query["before"], "dry_run": True})
+    assert told.json()["matched"] == 6
 
 
 @pytest.mark.parametrize("path", ["/v1/events/none", "/v1/dead/none"])
