@@ -66,7 +66,7 @@ class Traffic:
         async def counted(request: Request) -> Response:
             try:
                 response = await endpoint(request)
-            except (Problem, ConfigError) as error:
+            except Exception as error:
                 self._count(request, {"refused": 1, **(error.members if isinstance(error, Problem) else {})})
                 raise
             self._count(request, json.loads(bytes(response.body)))
@@ -93,13 +93,21 @@ class Counted:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
+        has_answer = False
 
         async def noted(message: Message) -> None:
+            nonlocal has_answer
             if message["type"] == "http.response.start":
+                has_answer = True
                 self._traffic.note(scope.get(ROUTE, NOWHERE), message["status"])
             await send(message)
 
-        await self._app(scope, receive, noted)
+        try:
+            await self._app(scope, receive, noted)
+        except Exception:  # Starlette answers a defect outside of this
+            if not has_answer:
+                self._traffic.note(scope.get(ROUTE, NOWHERE), HTTPStatus.INTERNAL_SERVER_ERROR)
+            raise
 
 
 class Look:

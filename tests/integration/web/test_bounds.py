@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from dispatcher.web import bounds, server
+from dispatcher.web import bounds, ingest, server
 from dispatcher.web.listening import listen
 from tests.integration.web.test_alertmanager import alert, notification
 from tests.integration.web.test_ingest import queued
@@ -136,6 +136,13 @@ def test_the_answer_to_a_defect_says_that_its_connection_ends(hurried: int) -> N
     assert "connection: close" in text.lower()
 
 
+def test_a_defect_is_counted_among_the_answers(redis_url: str) -> None:
+    with running(redis_url) as port:
+        assert answer_to(port, "GET /defect", b"")[0] == 500
+        text = answer_to(port, "GET /metrics", b"")[1]
+    assert 'dispatcher_http_requests_total{code="500",route="none"} 1.0' in text
+
+
 ASKED = (
     ("POST /v1/events/errors", b"disk full"),
     ("POST /v1/alertmanager", json.dumps(notification(alert(1))).encode()),
@@ -205,6 +212,23 @@ def test_lines_that_are_not_all_enqueued_in_time_say_how_far_they_got(own_server
     assert (again.status_code, len(again.json()["ids"])) == (202, 1_200)
     with own_server.client() as redis:
         assert queued(redis) == [f"e{n}" for n in range(1_200)]
+
+
+def test_a_part_of_the_lines_that_has_begun_is_waited_for_and_no_other_begins_late(
+    own_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def let_the_time_be_over(piece: bytes) -> None:
+        if b"e700" in piece:
+            monkeypatch.setattr(ingest, "BEGUN_S", -1.0)
+
+    body = b"".join(b'{"category": "errors", "text": "x", "id": "e%d"}\n' % n for n in range(1_200))
+    with DelayProxy(own_server.socket) as proxy, running(proxy.url) as port:
+        proxy.on_call = let_the_time_be_over
+        url = f"http://127.0.0.1:{port}/v1/events"
+        answer = httpx.post(url, content=body, headers={"Content-Type": "application/x-ndjson"})
+    assert (answer.status_code, answer.json()["rest_from"]) == (503, 1_000)
+    with own_server.client() as redis:
+        assert queued(redis) == answer.json()["ids"] == [f"e{n}" for n in range(1_000)]
 
 
 def answer_to(port: int, asked: str, body: bytes) -> tuple[int, str]:

@@ -24,8 +24,9 @@ from dispatcher.server.keys import Keys
 from dispatcher.settings.environment import Settings
 from dispatcher.testing import SlackStandIn
 from dispatcher.web import metrics
+from dispatcher.web.auth import LOCAL
 from dispatcher.web.bounds import MOST_BODY
-from dispatcher.web.metrics import Look, Metrics
+from dispatcher.web.metrics import Look, Metrics, Traffic
 from dispatcher.web.threads import MOST, Threads
 from tests.support.commands import run
 from tests.support.processes import PATIENCE_S, until
@@ -171,6 +172,22 @@ def test_events_are_counted_also_where_the_rest_found_no_room_and_refusals_where
         with serving.client() as client:
             found = Scrape.of(client.get("/metrics").text)
     assert found.by("http_events_total", "result") == {"enqueued": 499, "duplicate": 1, "refused": 2}
+
+
+def test_a_request_of_events_that_meets_a_defect_is_counted_as_refused() -> None:
+    async def fail(_request: Request) -> Response:
+        raise ZeroDivisionError
+
+    async def post() -> None:
+        await traffic.of_events(fail)(Request({"type": "http", "state": {"caller": LOCAL}}))
+
+    traffic = Traffic()
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(post())
+    _, events = traffic.families()
+    assert [(sample.labels, sample.value) for sample in events.samples] == [
+        ({"source": "local", "result": "refused"}, 1)
+    ]
 
 
 def test_a_scrape_that_cannot_look_in_time_has_what_needs_no_redis(monkeypatch: pytest.MonkeyPatch) -> None:
