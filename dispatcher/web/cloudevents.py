@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64decode
 from binascii import Error as NotBase64
 from collections.abc import Iterable, Mapping
@@ -10,7 +11,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from dispatcher.core.event import in_words
-from dispatcher.core.strict_json import read_json
+from dispatcher.core.strict_json import NotStrict, read_json
 from dispatcher.errors import InvalidEvent
 
 STRUCTURED: Final = "application/cloudevents+json"
@@ -25,7 +26,7 @@ _REQUIRED: Final = ("id", "source", "type")
 def from_headers(headers: Iterable[tuple[str, str]], content_type: str, body: bytes) -> dict[str, Any]:
     """A binary CloudEvent as a structured one: attributes from headers, data from the body."""
     found: dict[str, Any] = {
-        name.removeprefix(_PREFIX): unquote(value) for name, value in headers if name.startswith(_PREFIX)
+        name.removeprefix(_PREFIX): unquote(_unquoted(value)) for name, value in headers if name.startswith(_PREFIX)
     }
     if body:
         found["data"] = _data(content_type, body)
@@ -64,18 +65,27 @@ def _data_of(cloud_event: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
         content = b64decode(cloud_event["data_base64"], validate=True)
     except (NotBase64, TypeError, ValueError):
         raise InvalidEvent("data_base64 is no base64", pointer="/data_base64") from None
-    return _data(str(cloud_event.get("datacontenttype", "")), content)
+    try:
+        return _data(str(cloud_event.get("datacontenttype", "")), content)
+    except NotStrict as error:
+        raise InvalidEvent(f"data_base64 is {error}", pointer="/data_base64") from error
 
 
 def _data(content_type: str, content: bytes) -> Any:  # noqa: ANN401 - JSON
-    """What the content says: JSON where its type says so or there is none, else text."""
+    """What the content says: JSON where its type says so or there is none, else text. Raises ``NotStrict``."""
     kind = content_type.partition(";")[0].strip().lower()
     if kind in {"", "application/json", "text/json"} or kind.endswith("+json"):
-        return read_json(content, "JSON, as its content type says")
+        return read_json(content, "JSON, as its content type says" if kind else "JSON, as it has no content type")
     try:
         return content.decode()
     except UnicodeDecodeError as error:
-        raise InvalidEvent(f"data is not UTF-8 at byte {error.start + 1}", pointer="/data") from None
+        raise NotStrict(f"not UTF-8 at byte {error.start + 1}") from error
+
+
+def _unquoted(value: str) -> str:
+    """The value of a header, without the quotes and backslashes of a quoted string."""
+    is_quoted = len(value) > 1 and value[0] == value[-1] == '"'
+    return re.sub(r"\\(.)", r"\1", value[1:-1]) if is_quoted else value
 
 
 def _id_of(source: str, id_: str) -> str:

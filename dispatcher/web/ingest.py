@@ -273,8 +273,8 @@ def _traced(payload: object, trace: object) -> object:
 def _binary_payload(request: Request, body: bytes) -> object:
     try:
         value = cloudevents.from_headers(request.headers.items(), request.headers.get("content-type", ""), body)
-    except InvalidEvent as error:
-        return error
+    except NotStrict as error:
+        raise _not_json(error, error.of_body, pointer="/data") from error
     return _cloud_payload(value)
 
 

@@ -24,7 +24,7 @@ from dispatcher.app.operating import Desk
 from dispatcher.core.explain import State
 from dispatcher.core.limits import EVERYTHING
 from dispatcher.core.matchers import Matchers, parse_matchers
-from dispatcher.core.units import CATEGORY, US, length_us, normal_channel
+from dispatcher.core.units import CATEGORY, CHANNEL_NAME, US, length_us, normal_channel
 from dispatcher.errors import ConfigError
 from dispatcher.logs.event_log import EventLog
 from dispatcher.settings.describe import sentences
@@ -429,7 +429,7 @@ def _ids(value: object) -> list[str]:
 
 
 def _channel(value: object) -> str:
-    if not isinstance(value, str) or not value.strip("# "):
+    if not isinstance(value, str) or not CHANNEL_NAME.fullmatch(value.removeprefix("#")):
         raise ValueError
     return normal_channel(value)
 

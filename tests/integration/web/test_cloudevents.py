@@ -15,6 +15,7 @@ from tests.support.servers import Database
 from tests.support.serving import Serving
 
 ATTRIBUTES = {"specversion": "1.0", "id": "1", "source": "/db1", "type": "disk.full"}
+HEADERS = {f"ce-{name}": value for name, value in ATTRIBUTES.items()}
 
 
 def send(serving: Serving, message: Any) -> dict[str, Any]:  # noqa: ANN401 - the SDK's
@@ -66,6 +67,8 @@ def test_a_batch_is_all_or_nothing_and_the_id_is_that_of_source_and_id_together(
         ({"type": "a b"}, "/category"),
         ({"data": None}, "/data"),
         ({"data_base64": "%"}, "/data_base64"),
+        ({"data_base64": "eA=="}, "/data_base64"),
+        ({"data_base64": "/w==", "datacontenttype": "text/plain"}, "/data_base64"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -75,3 +78,30 @@ def test_a_cloudevent_that_is_none_is_told_with_its_attribute(
     body = json.dumps({**ATTRIBUTES, "data": "x", **fields}).encode()
     answer = serving.post("/v1/events", body, Content_Type="application/cloudevents+json")
     assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, pointer)
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "said"),
+    [
+        (b"disk full", {}, "not JSON at character 1 (Expecting value), expected JSON, as it has no content type"),
+        (b"x", {"Content-Type": "application/json"}, "expected JSON, as its content type says"),
+        (b"\xff", {"Content-Type": "text/plain"}, "the body is not UTF-8 at byte 1"),
+    ],
+)
+def test_a_body_that_is_not_what_its_content_type_says_is_400(
+    serving: Serving, body: bytes, kind: dict[str, str], said: str
+) -> None:
+    with serving.client() as client:
+        answer = client.post("/v1/events", content=body, headers={**HEADERS, **kind})
+    assert answer.status_code == 400
+    assert said in answer.json()["detail"]
+
+
+def test_an_attribute_in_a_quoted_string_is_the_one_without_quotes(serving: Serving, redis: Database) -> None:
+    headers = {**HEADERS, "Content-Type": "text/plain"}
+    quoted = {"ce-type": r'"disk.\full"', "ce-source": '"/db%31"'}
+    with serving.client() as client:
+        first = client.post("/v1/events", content=b"x", headers=headers).json()
+        again = client.post("/v1/events", content=b"x", headers={**headers, **quoted}).json()
+    assert (again["ids"], again["duplicate"]) == (first["ids"], 1)
+    assert payload(redis, first["ids"][0])["category"] == "disk.full"

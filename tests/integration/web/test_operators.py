@@ -16,6 +16,7 @@ import pytest
 from starlette.routing import Route
 
 from dispatcher.cli.parked import parked
+from dispatcher.core.event import in_words
 from dispatcher.settings.limits_file import read_policy
 from tests.support.commands import run
 from tests.support.dead_letters import KEYS, buried, bury, numbered, on_lanes
@@ -153,6 +154,13 @@ def test_a_replay_is_counted_first_and_then_done(olga: httpx.Client, redis: Data
     assert done == {"matched": 250, "replayed": 250, "dry_run": False, "more": False}
     assert on_lanes(redis) == [f"e{n}" for n in range(250)]
     assert buried(redis) == ["d"]
+
+
+@pytest.mark.parametrize("to", ["", "#", "ops room", "@olga", "a,b", "x" * 81, 5])
+def test_a_channel_that_no_event_can_have_is_refused_by_its_name(olga: httpx.Client, to: object) -> None:
+    answer = olga.post("/v1/dead/replay", json={"all": True, "dry_run": True, "to": to})
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/to")
+    assert answer.json()["detail"] == f"to is {in_words(to)}, expected a channel such as #ops"
 
 
 def test_dead_letters_are_purged_by_id_or_all_up_to_a_limit(olga: httpx.Client, redis: Database) -> None:
