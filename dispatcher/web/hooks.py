@@ -13,6 +13,7 @@ from hashlib import blake2b, sha256
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote_to_bytes
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -46,6 +47,7 @@ _HEADERS: Final[Mapping[Verify, str]] = {
     Verify.TOKEN: "Authorization",
 }
 _INSTANT: Final = re.compile(r"[0-9]{1,12}")
+_PAYLOAD: Final = b"payload="
 _FALSE: Final = frozenset({"", "False", "false", "None", "none", "0"})
 
 
@@ -112,7 +114,7 @@ class Hooks:
         verify(mapper.hook, request.headers, body, self._secrets(name, mapper.hook))
         try:
             variables = {
-                "body": read_json(body),
+                "body": read_json(_content(request, body)),
                 "headers": {key.lower(): text for key, text in request.headers.items()},
             }
         except NotStrict as error:
@@ -145,6 +147,14 @@ class Hooks:
             self._log.say("hook.refused", hook=name, detail=f"{hook.secret_file} {fault}")
             raise unavailable(f"the secret of the hook {name!r} cannot be read")
         return secrets
+
+
+def _content(request: Request, body: bytes) -> bytes:
+    """The JSON of a request: its body, or the field ``payload`` of a form, as GitHub sends by default."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/x-www-form-urlencoded" or not body.startswith(_PAYLOAD):
+        return body
+    return unquote_to_bytes(body.removeprefix(_PAYLOAD).partition(b"&")[0].replace(b"+", b" "))
 
 
 def verify(hook: Hook, headers: Mapping[str, str], body: bytes, secrets: list[bytes]) -> None:

@@ -11,8 +11,10 @@ _ROUTES: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "get": ("read", "What became of the newest events, the newest first."),
         "post": ("ingest", "Enqueue an event, an array of events, JSON lines, or CloudEvents."),
     },
-    "/v1/events/{category}": {"post": ("ingest", "Enqueue the body as the text of one event.")},
-    "/v1/events/{id}": {"get": ("read", "What happened to an event.")},
+    "/v1/events/{name}": {
+        "get": ("read", "What happened to the event of this id."),
+        "post": ("ingest", "Enqueue the body as the text of one event of this category."),
+    },
     "/v1/alertmanager": {"post": ("ingest", "Enqueue a notification of Alertmanager or Grafana.")},
     "/v1/hooks/{name}": {"post": ("", "Enqueue a webhook as a hook of the limits says; it has a secret of its own.")},
     "/v1/status": {"get": ("read", "What waits, what was sent, and what limits are used.")},

@@ -15,7 +15,7 @@ HEADERS: Final = {
     "Content-Security-Policy": "default-src 'self'",
     "X-Content-Type-Options": "nosniff",
 }
-"""Of every answer."""
+"""Of every answer of a route; ``BoundedProtocol`` answers without them what does not come to a route."""
 
 FULL_RETRY_S: Final = 5
 """When to come again where the queue or the server is full."""

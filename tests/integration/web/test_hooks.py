@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlencode
 
 import httpx
 import pytest
@@ -219,6 +220,19 @@ def test_a_push_to_github_becomes_an_event_once(hooks: httpx.Client, redis: Data
         "Mend the basket",
         "https://github.com/octo/shop/compare/6113728f27ae...59b20b8d5c6f",
     ]
+
+
+@pytest.mark.parametrize("is_form", [True, False], ids=["a form", "JSON"])
+def test_github_may_send_a_form_which_is_its_default_and_json_may_have_that_type(
+    hooks: httpx.Client, redis: Database, *, is_form: bool
+) -> None:
+    payload = {**PUSH, "head_commit": {"message": "Mend a+b & c=d: Körbe"}}
+    body = urlencode({"payload": json.dumps(payload)}).encode() if is_form else json.dumps(payload).encode()
+    headers = {"X-GitHub-Event": "push", "X-GitHub-Delivery": "d", "X-Hub-Signature-256": signature(body)}
+    kind = {"Content-Type": "application/x-www-form-urlencoded"}
+    answer = hooks.post("github", content=body, headers={**headers, **kind})
+    assert answer.status_code == 202, answer.text
+    assert only_event(redis)["text"].splitlines()[1] == "Mend a+b & c=d: Körbe"
 
 
 @pytest.mark.parametrize(("event", "payload", "said"), OTHERS_OF_GITHUB, ids=[each for each, _, _ in OTHERS_OF_GITHUB])

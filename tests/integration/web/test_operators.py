@@ -342,6 +342,8 @@ def test_the_description_names_every_route_and_each_is_opened_by_its_scope_alone
             for path, methods in nobody.get("/openapi.json").json()["paths"].items()
             for method, operation in methods.items()
         }
+        paths = {path for _, path in described}
+        assert len({bare(path) for path in paths}) == len(paths), "OpenAPI has one path for what differs in names only"
         assert {(method.upper(), bare(path)) for method, path in described} == {
             (method, bare(route.path))
             for route in app_on(redis_url).routes
