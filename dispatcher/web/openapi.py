@@ -49,12 +49,12 @@ _ROUTES: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     "/openapi.json": {"get": ("", "This description.")},
 }
 _QUERY: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
-    ("get", "/v1/events"): ("category", "outcome", "reason", "since", "before", "text", "limit"),
+    ("get", "/v1/events"): ("category", "outcome", "reason", "since", "before", "text", "limit", "after"),
     ("post", "/v1/alertmanager"): ("category", "each"),
     ("get", "/v1/status"): ("category", "sort"),
     ("post", "/v1/limits/apply"): ("if_version",),
     ("get", "/v1/parked"): ("category", "reason", "channel", "older_than", "text", "limit"),
-    ("get", "/v1/dead"): ("category", "reason", "code", "since", "before", "text", "limit"),
+    ("get", "/v1/dead"): ("category", "reason", "code", "since", "before", "text", "limit", "after"),
     ("get", "/v1/audit"): ("limit",),
 }
 """The parameters that a query may have; none of them is required."""

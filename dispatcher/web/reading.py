@@ -34,7 +34,7 @@ from dispatcher.store.explanations import ids_of
 from dispatcher.store.parked_events import ParkedEvents, ParkedFilter
 from dispatcher.web.asked import Asked
 from dispatcher.web.problems import Problem
-from dispatcher.web.searching import search, search_instants
+from dispatcher.web.searching import Found, Place, search, search_after
 from dispatcher.web.threads import Threads
 
 MOST_SHOWN: Final = 1_000
@@ -42,6 +42,8 @@ SHOWN: Final = 50
 _SECONDS: Final = re.compile(r"[0-9]{10}(?:\.[0-9]+)?")
 """Since 1970: from 2001 to 2286."""
 
+_NEXT: Final = re.compile(r"([0-9]{1,16})-([0-9]{1,9})")
+_PLACE: Final = "the next of an answer, such as 1795808137017686-50"
 _TIME: Final = "a time such as 2h (that long ago), 2026-11-21 or 2026-11-21T08:00, or seconds since 1970"
 
 
@@ -63,14 +65,14 @@ class Reading:
     async def events(self, request: Request, _body: bytes) -> Response:
         """``GET /v1/events``: what became of the newest events, the newest first, as far back as they are kept."""
         asked = Asked.in_query(request)
-        wanted = decision_filter(asked)
+        wanted, after = decision_filter(asked), asked.take("after", _place, _PLACE)
         limit = asked.count("limit", MOST_SHOWN, SHOWN)
         asked.done()
 
         def look() -> Mapping[str, Any]:
             decisions = self._desk.decisions
-            found = search_instants(decisions.newest(), limit, wanted(decisions).matches, lambda each: each.at_us)
-            return decisions_document(found.rows, decisions.kept_since_us(), more=found.more)
+            found = search_after(decisions.newest(), limit, wanted(decisions).matches, lambda each: each.at_us, after)
+            return decisions_document(found.rows, decisions.kept_since_us(), more=found.more) | _next(found)
 
         return await self._look(look)
 
@@ -120,16 +122,16 @@ class Reading:
     async def dead(self, request: Request, _body: bytes) -> Response:
         """``GET /v1/dead``: the dead letters, the newest first."""
         asked = Asked.in_query(request)
-        wanted = dead_filter(asked)
+        wanted, after = dead_filter(asked), asked.take("after", _place, _PLACE)
         limit = asked.count("limit", MOST_SHOWN, SHOWN)
         asked.done()
 
         def look() -> Mapping[str, Any]:
             letters = self._desk.dead_letters
             newest = letters.find(Filter(), newest_first=True)
-            found = search_instants(newest, limit, wanted(letters).matches, lambda each: each.at_us)
+            found = search_after(newest, limit, wanted(letters).matches, lambda each: each.at_us, after)
             shown = [letter_document(letter) for letter in found.rows]
-            return {"dead_letters": shown, "more": found.more, "kept": letters.count()}
+            return {"dead_letters": shown, "more": found.more, "kept": letters.count()} | _next(found)
 
         return await self._look(look)
 
@@ -201,6 +203,17 @@ def parked_filter(asked: Asked) -> Callable[[ParkedEvents], ParkedFilter]:
         return ParkedFilter(category, reason, channel, before_us, words)
 
     return wanted
+
+
+def _place(value: object) -> Place:
+    if not (found := _NEXT.fullmatch(str(value))):
+        raise ValueError
+    return Place(*map(int, found.groups()))
+
+
+def _next(found: Found[Any]) -> dict[str, str]:
+    """What goes on behind the list."""
+    return {} if found.place is None else {"next": f"{found.place.at_us}-{found.place.looked}"}
 
 
 def _when(value: object) -> When:

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -94,20 +95,36 @@ def test_what_is_read_is_what_the_command_prints(
 
 
 @pytest.mark.parametrize(("path", "rows"), [("/v1/events", "events"), ("/v1/dead", "dead_letters")])
-def test_a_list_goes_on_before_its_last_row_and_leaves_nothing_out(
+def test_a_list_goes_on_behind_its_last_row_and_leaves_nothing_out(
     olga: httpx.Client, redis: Database, path: str, rows: str
 ) -> None:
     for ago_s in (80, 60, 40):
         bury(redis, [{**event, "id": f"{ago_s}-{event['id']}"} for event in numbered(3)], ago_s=ago_s)
-    found: list[str] = []
+    lists: list[list[str]] = []
     query: dict[str, Any] = {"limit": 2}
-    while (answer := olga.get(path, params=query).json())["more"]:
-        found += [row["id"] for row in answer[rows]]
-        query["before"] = answer[rows][-1]["at"]
-    found += [row["id"] for row in answer[rows]]
-    assert sorted(found) == sorted(f"{ago_s}-e{n}" for ago_s in (40, 60, 80) for n in range(3))
-    told = olga.post("/v1/dead/purge", json={"since": query["before"], "dry_run": True})
-    assert told.json()["matched"] == 6
+    while True:
+        answer = olga.get(path, params=query).json()
+        lists.append([row["id"] for row in answer[rows]])
+        if not answer["more"]:
+            break
+        query["after"] = answer["next"]
+    assert [len(each) for each in lists] == [2, 2, 2, 2, 1]
+    assert sorted(chain.from_iterable(lists)) == sorted(f"{ago_s}-e{n}" for ago_s in (40, 60, 80) for n in range(3))
+    assert "next" not in answer
+
+
+def test_the_at_of_an_answer_is_a_time(olga: httpx.Client, redis: Database) -> None:
+    for ago_s in (80, 60, 40):
+        bury(redis, [{**event, "id": f"{ago_s}-{event['id']}"} for event in numbered(3)], ago_s=ago_s)
+    at = olga.get("/v1/events", params={"limit": 4}).json()["events"][-1]["at"]
+    assert len(olga.get("/v1/events", params={"before": at}).json()["events"]) == 3
+    assert olga.post("/v1/dead/purge", json={"since": at, "dry_run": True}).json()["matched"] == 6
+
+
+@pytest.mark.parametrize("after", ["", "7", "a-1", "1-1-1", "1-" + "9" * 10])
+def test_a_place_that_no_answer_has_named_is_refused(olga: httpx.Client, after: str) -> None:
+    answer = olga.get("/v1/events", params={"after": after})
+    assert (answer.status_code, "expected the next of an answer" in answer.text) == (422, True)
 
 
 @pytest.mark.parametrize("path", ["/v1/events/none", "/v1/dead/none"])

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
 from itertools import repeat
 
 import pytest
 
 from dispatcher.web import searching
-from dispatcher.web.searching import first, search, search_instants
+from dispatcher.web.searching import first, search, search_after
 
 
 def test_a_search_that_finds_nothing_ends_and_says_that_there_may_be_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,25 +23,30 @@ def test_a_search_says_whether_there_is_more_than_it_shows(limit: int, rows: str
     assert ("".join(found.rows), found.more) == (rows, more)
 
 
-@pytest.mark.parametrize(
-    ("limit", "found", "more"), [(1, "aA", True), (2, "aA", True), (3, "aAbB", True), (5, "aAbBc", False)]
-)
-def test_a_search_by_instants_ends_within_none(limit: int, found: str, *, more: bool) -> None:
-    rows = search_instants("aA-b-Bc-", limit, str.isalpha, lambda row: ord(row.lower()) if row != "-" else 0)
-    assert ("".join(rows.rows), rows.more) == (found, more)
+def instant(row: str) -> int:
+    """Later letters are older."""
+    return 1_000 - ord(row.lower())
 
 
-def test_a_search_by_instants_that_is_out_of_time_reads_the_instant_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(searching, "WORK_S", 0.01)
+@pytest.mark.parametrize("limit", [1, 2, 3, 7, 9])
+def test_a_search_goes_on_where_the_one_before_ended(limit: int) -> None:
+    rows, lists, after = "aAa1bBbBc2cC", list[str](), None
+    while True:
+        found = search_after(sorted(rows, key=instant, reverse=True), limit, str.isalpha, instant, after)
+        lists.append("".join(found.rows))
+        if (after := found.place) is None:
+            break
+    assert "".join(lists) == "aAabBbBccC"
+    assert all(len(each) == limit for each in lists[:-1])
 
-    def rows() -> Iterator[str]:
-        ends_s = time.monotonic() + 0.02
-        while time.monotonic() < ends_s:
-            yield "a"
-        yield from "AbB"
 
-    found = search_instants(rows(), 1_000_000, str.isalpha, lambda row: ord(row.lower()))
-    assert (found.rows[0], found.rows[-1], found.more) == ("a", "A", True)
+def test_a_search_that_is_out_of_time_has_come_further_than_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(searching, "WORK_S", 0)
+    found, after, searches = "", None, 0
+    while searches == 0 or after is not None:
+        part = search_after("aAbBc", 9, str.isupper, instant, after)
+        found, after, searches = found + "".join(part.rows), part.place, searches + 1
+    assert (found, 2 <= searches <= 5) == ("AB", True)
 
 
 @pytest.mark.parametrize(("limit", "pages"), [(1, ["a"]), (2, ["ab"]), (3, ["ab", "", "c"]), (None, ["ab", "", "cd"])])
