@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING, Final
@@ -98,13 +97,13 @@ def _follow(terminal: Terminal, decisions: Decisions, wanted: DecisionFilter, *,
     show = _line_of(as_json=as_json)
     ends = decisions.ends()
     try:
-        while True:
+        while not terminal.is_unread:
             found, ends = decisions.since(ends, wait_ms=_WAIT_MS)
             for each in filter(wanted.matches, found):
                 terminal.print(show(each))
-            sys.stdout.flush()
     except KeyboardInterrupt:
-        return DONE
+        pass
+    return DONE
 
 
 def _line_of(*, as_json: bool) -> Callable[[Decision], str]:

@@ -6,8 +6,8 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from textwrap import wrap
 from typing import TYPE_CHECKING, Final, TextIO
 
@@ -32,12 +32,13 @@ class Terminal:
     """The two streams of a command. Secrets it was told of with ``hide`` stand in no message.
 
     Who reads stdout may go away at any time, or be nobody from the start: what is printed then is lost, and the
-    command goes on. A stdout that is there and takes nothing raises ``OSError`` that says so. What stderr does not take
-    is lost.
+    command goes on. ``is_unread`` says that the reader has gone. A stdout that is there and takes nothing raises
+    ``OSError`` that says so. What stderr does not take is lost.
     """
 
     def __init__(self) -> None:
         self._secrets: list[str] = []
+        self.is_unread = False
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")
@@ -120,9 +121,14 @@ class Terminal:
         self._write("")
 
     def _write(self, text: str) -> None:
-        with _writing():
+        try:
             sys.stdout.write(text)
             sys.stdout.flush()
+        except OSError as error:
+            _forget(sys.stdout)
+            self.is_unread = True
+            if not isinstance(error, BrokenPipeError):
+                raise OSError(f"standard output cannot be written: {error.strerror or error}") from error
 
 
 def open_closed_streams() -> None:
@@ -136,16 +142,6 @@ def open_closed_streams() -> None:
         stream if stream is not None else os.fdopen(descriptor, mode)
         for descriptor, (stream, mode) in enumerate(((sys.stdin, "r"), (sys.stdout, "w"), (sys.stderr, "w")))
     )
-
-
-@contextmanager
-def _writing() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        _forget(sys.stdout)
-        if not isinstance(error, BrokenPipeError):
-            raise OSError(f"standard output cannot be written: {error.strerror or error}") from error
 
 
 def _forget(stream: TextIO) -> None:

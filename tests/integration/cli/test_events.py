@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 from datetime import UTC, datetime
@@ -12,7 +13,7 @@ import pytest
 
 from dispatcher.core.event import Event
 from dispatcher.core.policy import OnLimit
-from tests.support.commands import ended, started
+from tests.support.commands import Streams, ended, started, started_on
 from tests.support.in_process import InProcess
 from tests.support.processes import until
 from tests.support.servers import Database
@@ -130,4 +131,17 @@ def test_follow_prints_each_event_as_it_ends_until_it_is_interrupted(stage: Stag
     assert [(each["id"], each["outcome"], each["text"]) for each in lines] == [
         ("d", "sent", "too late"), ("f", "sent", "late again"),
     ]  # fmt: skip
+    assert (said.code, said.err) == (0, "")
+
+
+def test_follow_ends_when_nobody_reads_what_it_prints_any_more(stage: Stage, redis_url: str) -> None:
+    env = {"DISPATCHER_REDIS_URL": redis_url, "DISPATCHER_NAMESPACE": "stage", "DISPATCHER_QUEUE": "q"}
+    reads, writes = os.pipe()
+    with started_on(Streams(stdout=writes), "events", "--follow", "--json", **env) as follow:
+        os.close(writes)
+        until(lambda: stage.redis.info("clients")["blocked_clients"] > 0, "a wait for what comes")
+        os.close(reads)
+        stage.intake.enqueue([("d", Event("d", "too late", id="d", channel=UNPACED))])
+        stage.worker("bob").run()
+        said = ended(follow)
     assert (said.code, said.err) == (0, "")
