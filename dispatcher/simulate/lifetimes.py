@@ -50,12 +50,15 @@ class Lifetimes:
 
 
 def shortest_us(policy: Policy) -> int:
-    """The shortest window of all limits and paces, a minute where there are none."""
+    """The shortest window of all limits, shadow limits, repeats and paces, a minute where there are none."""
     rules = (policy.defaults, *policy.categories.values())
     limits = [
         *policy.global_limits,
-        *(limit for rule in rules for limit in rule.limits),
+        *policy.global_shadows,
+        *(limit for rule in rules for limit in (*rule.limits, *rule.shadows)),
         *(limit for rule in rules for each in rule.per_label.values() for limit in each),
+        *(limit for rule in rules for each in rule.label_shadows.values() for limit in each),
         *(pace for pace in (policy.default_pace, *policy.channels.values()) if pace is not None),
     ]
-    return min((limit.window_us for limit in limits), default=60 * US)
+    repeats_us = [rule.once.per_us for rule in rules if rule.once is not None]
+    return min([limit.window_us for limit in limits] + repeats_us, default=60 * US)

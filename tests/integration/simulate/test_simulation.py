@@ -211,4 +211,20 @@ def test_slots_outlive_their_lifetime_while_made_up_time_is_slower_than_real_tim
         real_s[0], made_up.now_us = after_s, made_up.now_us + made_up_s * US
         lifetimes.look()
         assert (redis.ttl("scope:a") > 0, redis.ttl("other") > 0) == (lives, True)
-    assert shortest_us(policy("global: {limits: [5/1s, 100/30m]}")) == US
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        "global: {limits: [5/1s, 100/30m]}",
+        "global: {limits: [{max: 5, window: 1s, shadow: true}]}",
+        "categories: {errors: {limits: [5/1s]}}",
+        "categories: {errors: {limits: [{max: 5, window: 1s, shadow: true}]}}",
+        "categories: {errors: {per_label: {host: [5/1s]}}}",
+        "categories: {errors: {per_label: {host: [{max: 5, window: 1s, shadow: true}]}}}",
+        "categories: {errors: {once: {per: 1s}}}",
+        "channels: {default: {pace: 5/1s}}",
+    ],
+)
+def test_the_shortest_window_is_that_of_any_limit_shadow_limit_repeat_or_pace(limits: str) -> None:
+    assert shortest_us(policy(limits)) == US
