@@ -29,7 +29,6 @@ NO_CATEGORY: Final = ""
 DELIVERY_BUCKETS_S: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 1800, 3600, 21_600, 86_400)
 """Those of lua/include/accounting.lua."""
 
-_SUPPRESSING: Final = {*CAUSES, Reason.REPEAT}
 _KINDS: Final = ("operator", "outage", "cooldown", "by_hand", "category")
 _LIMITS: Final = {Reason.LIMIT_GLOBAL: "global", Reason.LIMIT_CATEGORY: "category", Reason.LIMIT_LABEL: "label"}
 _DEATHS: Final = (
@@ -93,7 +92,7 @@ def _events(facts: Facts) -> Iterator[Metric]:
             label = facts.category(category)
             events[label, outcome] += number
             ended[outcome, reason or Reason.OK.value] += number
-            if reason in _SUPPRESSING:
+            if reason in CAUSES:
                 suppressed[label, _LIMITS.get(Reason(reason), reason)] += number
     yield _counter("events_received", "Events that were taken and read.", ["category"], received)
     yield _counter("events", "Events that ended, by what became of them.", ["category", "outcome"], events)

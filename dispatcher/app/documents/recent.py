@@ -23,18 +23,17 @@ CAUSES: Final[Mapping[str, str]] = {
     Reason.QUIET: "quiet",
     Reason.REPEAT: "repeated",
 }
-"""The words for the reasons for which most is suppressed; all others are ``_OTHER``."""
+"""What suppresses events, by the reason that stands in the books."""
 
-_OTHER: Final = "other"
+_SUPPRESSED: Final[Mapping[str, str]] = {**CAUSES, Reason.OVERFLOW: "overflow"}
 _IN_WORDS: Final = {
     "own": "by their own limits",
     "global": "by the limit of all",
     "silenced": "by a silence",
     "quiet": "in quiet hours",
     "repeated": "as repeats",
-    _OTHER: "for another reason",
+    "overflow": "because too many waited for room",
 }
-_SUPPRESSED_DEAD: Final = {*CAUSES, Reason.OVERFLOW}
 _JUST_NOW: Final = 1
 """A category is one of now if events of it were suppressed in this minute or in the one before."""
 
@@ -55,10 +54,10 @@ class Lately:
 
     def causes(self) -> dict[str, int]:
         """How many were suppressed (dropped, digested or kept as dead letters), by cause; the most frequent first."""
-        found = dict.fromkeys([*CAUSES.values(), _OTHER], 0)
-        for (outcome, reason), number in self.ended.items():
-            if is_suppressed(outcome, reason):
-                found[CAUSES.get(reason, _OTHER)] += number
+        found = dict.fromkeys(_SUPPRESSED.values(), 0)
+        for (_, reason), number in self.ended.items():
+            if is_suppressed(reason):
+                found[_SUPPRESSED[reason]] += number
         return {cause: number for cause, number in sorted(found.items(), key=lambda item: -item[1]) if number}
 
     def causes_in_words(self) -> str:
@@ -82,9 +81,9 @@ NOTHING: Final = Lately()
 
 @dataclass(frozen=True, slots=True)
 class Recent:
-    """The last 30 minutes and the one that runs, by category. ``rates`` are events per second, over ``over_s``.
+    """The last 30 minutes and the one that runs, by category.
 
-    These are the time since the begin of the last whole minute.
+    ``over_s`` is the time since the begin of the last whole minute, ``rates`` are events per second in it.
     """
 
     categories: Mapping[str, Lately] = field(default_factory=dict)
@@ -119,7 +118,7 @@ def recent_of(minutes: Sequence[Counts], now_us: int) -> Recent:
             for (category, reason), number in minute.by_reason(outcome).items():
                 _add(ended.setdefault(category, {}), {(outcome, reason): number})
                 begun.setdefault(category, {})[outcome, reason] = age
-                if is_suppressed(outcome, reason):
+                if is_suppressed(reason):
                     ages.setdefault(category, max(age, _JUST_NOW))
     over_s = (MINUTE_US + now_us % MINUTE_US) / US
     return Recent(
@@ -134,9 +133,9 @@ def recent_of(minutes: Sequence[Counts], now_us: int) -> Recent:
     )
 
 
-def is_suppressed(outcome: str, reason: str) -> bool:
-    """Whether a limit, a silence or quiet hours have ended it."""
-    return outcome != "dead" or reason in _SUPPRESSED_DEAD
+def is_suppressed(reason: str) -> bool:
+    """Whether an event that ended for this reason is a suppressed one, and not cancelled, say, or told of elsewhere."""
+    return reason in _SUPPRESSED
 
 
 def _add(sums: dict[_Name, int], more: Mapping[_Name, int]) -> None:

@@ -426,10 +426,10 @@ def test_a_storm_is_split_by_cause_and_the_totals_give_way_first(width: int, *, 
     rows = {line.split()[0]: " ".join(line.split()) for line in shown.splitlines() if line.strip()}
     for name, causes in (
         ("errors", "15: 12 own, 3 global"),
-        ("deploys", "6: 3 repeated, 2 other, 1 own"),
+        ("deploys", "4: 3 repeated, 1 own"),
         ("reports", "4 own"),
-        ("audit", "6: 5 silenced, 1 other"),
-        ("all", "31: 17 own, 5 silenced, 3 global"[: None if totals else 28]),
+        ("audit", "6: 5 silenced, 1 overflow"),
+        ("all", "29: 17 own, 5 silenced, 3 global"[: None if totals else 28]),
     ):
         assert causes in rows[name]
     assert ("5015" in rows["errors"], "Parked" in rows["Category"]) == (totals, totals)
