@@ -94,7 +94,7 @@ def _unmanned(status: Status) -> tuple[Level, str] | None:
     held = status.snapshot.waiting + status.snapshot.in_flight + status.snapshot.parked
     if not held:
         return Level.LOOK, "No worker runs. Nothing waits."
-    return Level.ILL, f"It is not well: no worker runs, and {_events(held)} wait."
+    return Level.ILL, f"It is not well: no worker runs, and {_waiting(held)}."
 
 
 def _workers(status: Status) -> str:
@@ -107,13 +107,14 @@ def _workers(status: Status) -> str:
         return f"More workers would not help: {_waits(status)}."
     idle = sum(each.state != "busy" for each in status.workers if each.alive)
     if idle:
-        return f"More workers would not help: {idle} of {alive} are idle and take what waits."
+        take = "is idle and takes" if idle == 1 else "are idle and take"
+        return f"More workers would not help: {idle} of {alive} {take} what waits."
     rate = status.recent.rates.get("received", 0.0)
     if rate and snapshot.waiting / rate <= SOON_S:
-        return f"More workers would hardly help: {_events(snapshot.waiting)} wait, and are taken within seconds."
-    lasts = f" At {rate:.3g} a second they are taken in {span(snapshot.waiting / rate)}." if rate else ""
+        return f"More workers would hardly help: {_waiting(snapshot.waiting)}, and will be taken within seconds."
+    lasts = f" At {rate:.3g} a second that takes {span(snapshot.waiting / rate)}." if rate else ""
     busy = "the one worker is" if alive == 1 else f"all {alive} are"
-    return f"More workers would help: {busy} busy, and {_events(snapshot.waiting)} wait.{lasts}"
+    return f"More workers would help: {busy} busy, and {_waiting(snapshot.waiting)}.{lasts}"
 
 
 def _waits(status: Status) -> str:
@@ -128,10 +129,10 @@ def _waits(status: Status) -> str:
 
 
 def _died(lately: Lately) -> dict[str, int]:
-    """How many became dead letters by reason, but for those that a limit made."""
+    """How many became dead letters by reason, but for the suppressed ones; the most first."""
     found: dict[str, int] = {}
     for (outcome, reason), count in lately.ended.items():
-        if outcome == "dead" and not is_suppressed(outcome, reason):
+        if outcome == "dead" and not is_suppressed(reason):
             found[reason] = found.get(reason, 0) + count
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
@@ -142,6 +143,10 @@ def _alive(status: Status) -> int:
 
 def _events(count: int) -> str:
     return f"{count:,} {'event' if count == 1 else 'events'}"
+
+
+def _waiting(count: int) -> str:
+    return f"{_events(count)} {'waits' if count == 1 else 'wait'}"
 
 
 def _sentence(words: str) -> str:
