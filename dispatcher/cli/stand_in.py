@@ -167,7 +167,8 @@ def _faults(share: float, which: str, seed: int) -> Faults:
 def _modes(setup: Setup, fault_rate: float, seed: int) -> Iterator[str]:
     """What is not as usual, a sentence each."""
     if fault_rate:
-        yield f"{fault_rate:.0%} of calls go wrong; --seed {seed} repeats the same faults."
+        share = f"{100 * fault_rate:.3g}%"
+        yield f"{share} of posts, history calls and edits go wrong; --seed {seed} repeats the same faults."
     for outage in setup.outages:
         yield f"It is down from {outage.begins_s:g} s to {outage.ends_s:g} s after now."
     if setup.history_lag_s:

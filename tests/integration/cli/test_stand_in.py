@@ -97,7 +97,7 @@ def test_all_modes_are_said_and_in_force() -> None:
     scopes = ["--scopes", "chat:write, channels:history"]
     with running(*options, "--history-lag", "2.5", "--history-items", "15", *scopes) as (url, modes):
         assert modes == [
-            "100% of calls go wrong; --seed 7 repeats the same faults.",
+            "100% of posts, history calls and edits go wrong; --seed 7 repeats the same faults.",
             "It is down from 500 s to 600 s after now.",
             "It is down from 700 s to 701.5 s after now.",
             "Messages show up in the history after 2.5 s.",
@@ -126,8 +126,10 @@ def test_the_stand_in_refuses_connections_while_it_is_down() -> None:
 
 
 def test_a_seed_is_chosen_and_told() -> None:
-    with running("--fault-rate", "0.25") as (_, modes):
-        assert re.fullmatch(r"25% of calls go wrong; --seed \d+ repeats the same faults\.", modes[0])
+    with running("--fault-rate", "0.004") as (_, modes):
+        assert re.fullmatch(
+            r"0\.4% of posts, history calls and edits go wrong; --seed \d+ repeats the same faults\.", modes[0]
+        )
 
 
 @pytest.mark.parametrize(
