@@ -202,6 +202,17 @@ def test_a_template_that_fails_is_told_once_for_each_category() -> None:
     assert [line["outcome"] for line in told if line["event"] == "event.settled"] == ["sent"] * 8
 
 
+def test_a_thousand_categories_with_a_template_that_fails_are_told_and_no_more() -> None:
+    settled = [
+        Settlement(
+            LEASED._replace(event=Event(f"c{n}", "x")), TERMS, Sent(Receipt("#ops", "1.1")), template_fault="no label a"
+        )
+        for n in range(1_001)
+    ]
+    told = lines(lambda log: log.settled(settled))
+    assert sum(line["event"] == "template.failed" for line in told) == 1_000
+
+
 def test_duplicates_and_lost_leases_are_told() -> None:
     told = lines(lambda log: (log.duplicates(["a"]), log.lost([Undecodable("b", Reason.INVALID, "x")])))
     assert [(line["event"], line["event_id"]) for line in told] == [("event.settled", "a"), ("lease.lost", "b")]

@@ -70,6 +70,15 @@ def test_a_scope_that_the_reason_does_not_name_is_said() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(9.94, "9.9s"), (59.4, "59s"), (60, "1m0s"), (3_599, "59m59s"), (3_600, "1h0m"), (7_380, "2h3m")],
+)
+def test_the_time_until_there_is_room_is_said_in_its_two_largest_units(seconds: float, said: str) -> None:
+    shown = line(event="event.settled", event_id="e", outcome="dropped", reason="repeat", retry_after_s=seconds)
+    assert shown == f"22:08:35Z event.settled dropped repeat room_in={said} id=e"
+
+
 def test_a_generated_id_is_cut_and_a_chosen_one_is_not() -> None:
     cut = line(event="lease.lost", event_id="6f1c2ea9-0123-4567-89ab-0123456789ab")
     assert cut == "22:08:35Z lease.lost id=6f1c2ea9…"
