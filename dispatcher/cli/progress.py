@@ -18,7 +18,7 @@ class Progress(Protocol):
     """Told how far a stream has come."""
 
     def advance(self, count: int) -> None:
-        """So many bytes more."""
+        """So much more, in the unit of the total."""
         ...
 
     def show(self, text: str) -> None:
@@ -34,7 +34,7 @@ def no_progress() -> Iterator[Progress]:
 
 @contextmanager
 def shown_progress(total: int | None) -> Iterator[Progress]:
-    """A bar, or a spinner where the ``total`` of bytes is not known; gone at its end.
+    """A bar, or a spinner where the ``total`` is not known; gone at its end.
 
     Lines of stdout and stderr appear above it.
     """
@@ -46,7 +46,7 @@ def shown_progress(total: int | None) -> Iterator[Progress]:
     columns = (*known, TextColumn("{task.description}"))
     console = console_on(sys.stderr)
     with Bar(*columns, console=console, transient=True, redirect_stdout=sys.stdout.isatty()) as bar:
-        yield _Drawn(bar, bar.add_task("sending", total=total))
+        yield _Drawn(bar, bar.add_task("", total=total))
 
 
 class _Nothing:
