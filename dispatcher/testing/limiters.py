@@ -5,8 +5,8 @@ They check what they are asked as the real ones do, because it is their code.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator, Iterable
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from threading import RLock
 from typing import Final, TypeAlias
 
@@ -306,18 +306,6 @@ class AsyncFakeLimiter(AsyncLimiter):
     ) -> Admitted:
         """As ``FakeLimiter.acquire``."""
         return self.blocking.acquire(scopes, id, cost=cost, timeout=timeout)
-
-    @asynccontextmanager
-    async def ensure(
-        self,
-        scopes: Scopes,
-        id: str | None = None,  # noqa: A002 - as AsyncLimiter
-        *,
-        cost: int = 1,
-        timeout: float | None = 0,  # noqa: ASYNC109 - as AsyncLimiter
-    ) -> AsyncGenerator[Admitted, None]:
-        """As ``AsyncLimiter.ensure``."""
-        yield self.blocking.acquire(scopes, id, cost=cost, timeout=timeout)
 
     async def release(self, scopes: Scopes, id: str, *, cost: int = 1) -> bool:  # noqa: A002 - as AsyncLimiter
         """As ``AsyncLimiter.release``."""

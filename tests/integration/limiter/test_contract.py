@@ -208,7 +208,7 @@ def test_a_fake_refuses_a_batch_with_two_lists_of_limits_for_one_scope(other: Sc
     ("limiter", "model", "inherited"),
     [
         (FakeLimiter, Limiter, {"usage", "ensure"}),
-        (AsyncFakeLimiter, AsyncLimiter, {"usage"}),
+        (AsyncFakeLimiter, AsyncLimiter, {"usage", "ensure"}),
         (AsyncLimiter, Limiter, set()),
     ],
     ids=["fake", "fake for asyncio", "asyncio"],
