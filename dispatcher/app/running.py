@@ -53,17 +53,17 @@ def run_worker(  # noqa: PLR0913 - what a run is given, the rest by name
     log: EventLog,
     *,
     burst: bool,
-    joins: bool = False,
+    has_parent: bool = False,
     read_again: Callable[[], Settings] | None = None,
     heeding: Callable[[], None] = lambda: None,
     is_hung_up: Callable[[], bool] = lambda: False,
 ) -> None:
     """Run one worker in this process until it is stopped or, in burst, done.
 
-    Its limits file is published where what it says never was a version; of one that ``joins`` others, only where no
-    limits are in force. ``read_again`` reads the settings at SIGHUP, for another token; without it there is none.
-    ``heeding`` is called once the worker hears signals; what it raises ends the run before
-    anything is taken. ``is_hung_up`` says of a SIGHUP that it is a SIGTERM.
+    Its limits file is published where what it says never was a version; that of a supervisor's child (``has_parent``)
+    only where no limits are in force. ``read_again`` reads the settings at SIGHUP, for another token; without it there
+    is none. ``heeding`` is called once the worker hears signals; what it raises ends the run before anything is taken.
+    ``is_hung_up`` says of a SIGHUP that it is a SIGTERM.
 
     Raises ``GateUnavailable`` when Redis cannot be reached for 30 s at the start, ``ConfigError`` when it refuses
     us, and what broke the loop.
@@ -76,14 +76,14 @@ def run_worker(  # noqa: PLR0913 - what a run is given, the rest by name
 
     def begin() -> tuple[Snapshot, InForce]:
         snapshot = Books(client, *keys_of(settings)).snapshot()
-        return snapshot, publish(run.versions, limits, name, Unless.ANY if joins else Unless.KNOWN, events.say)
+        return snapshot, publish(run.versions, limits, name, Unless.ANY if has_parent else Unless.KNOWN, events.say)
 
     snapshot, begun = preflight(settings, server, events, begin)
     with translate_refusals(client), translate_outages():
-        worker = run.worker(begun, is_hung_up, rereads=joins)
+        worker = run.worker(begun, is_hung_up, has_parent=has_parent)
         if isinstance(sink, ConsoleSink):
             sink.when_closed = worker.stop
-        worker.heed_signals(has_parent=joins)
+        worker.heed_signals(has_parent=has_parent)
         heeding()
         where = {"server": server.shown, "limits": begun.version.file, "version": begun.version.number}
         events.say("worker.started", **where, queue=settings.queue, sink=settings.sink)
@@ -164,17 +164,17 @@ class _Run:
             renew_sink=self.renew_sink or (lambda: None),
         )
 
-    def worker(self, begun: InForce, is_hung_up: Callable[[], bool], *, rereads: bool) -> Worker:
+    def worker(self, begun: InForce, is_hung_up: Callable[[], bool], *, has_parent: bool) -> Worker:
         """A worker by the limits in force from ``begun`` on.
 
-        ``rereads``: the sink is the one that its parent has built, perhaps long ago; the credential may be another now.
+        ``has_parent``: the parent has built the sink, perhaps long ago; the credential may be another now.
         """
         settings, client = self.settings, self.client
         keys, queue = keys_of(settings)
         prefilter = Prefilter()
         outbox = build_outbox(settings, client, self.owner, prefilter, requests_of(self.sink))
         following = self.follow(begun, outbox, prefilter)
-        if rereads:
+        if has_parent:
             following.reread_credential()
         return Worker(
             name=self.owner,

@@ -110,8 +110,8 @@ class Job:
     warnings: tuple[str, ...]
     burst: bool
     interruption: Interruption
-    joins: bool = False
-    """Whether what the limits file says is published already, or superseded: by the process above this one."""
+    has_parent: bool = False
+    """Whether a supervisor runs it, which has published what the limits file says."""
 
     def head(self) -> str:
         """What it works on, in one line; log lines on a terminal do not say it again."""
@@ -143,7 +143,7 @@ class Job:
                     self.sink,
                     self.log,
                     burst=self.burst,
-                    joins=self.joins,
+                    has_parent=self.has_parent,
                     read_again=lambda: load_settings()[0],
                     heeding=self.interruption.hand_over,
                     is_hung_up=self.interruption.hangup.is_end,
@@ -199,7 +199,7 @@ class Job:
             )
 
         found = preflight(self.settings, self.server, self.log, enter)
-        job = replace(self, limits=found.as_file(), joins=True)
+        job = replace(self, limits=found.as_file(), has_parent=True)
         patience_s = self.settings.slack_timeout.total_seconds() + STOP_GRACE_S
         fatal = frozenset({CONFIGURATION})
         supervisor = Supervisor(
