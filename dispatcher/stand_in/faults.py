@@ -153,12 +153,12 @@ class Dice(Protocol):
 class Faults:
     """The faults to come, one queue per kind of call; may be filled while calls arrive.
 
-    A call that finds its queue empty is left to ``dice``, where there are any. ``kinds`` counts what was played:
-    ``reset, landed``.
+    A call that finds its queue empty is left to ``dice``, where there are any. ``counts`` says how often each
+    was played, by its words: ``reset, landed``.
     """
 
     def __init__(self, dice: Dice | None = None) -> None:
-        self.kinds: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
         self._dice = dice
         self._lock = threading.Lock()
         self._queues: dict[str, deque[Fault]] = defaultdict(deque)
@@ -167,7 +167,7 @@ class Faults:
     def played(self) -> int:
         """How many were played."""
         with self._lock:
-            return self.kinds.total()
+            return self.counts.total()
 
     def add(self, *faults: Fault, kind: str = POST) -> None:
         """Queue faults for the next calls of a kind: ``POST``, or a method such as ``auth.test``."""
@@ -180,18 +180,18 @@ class Faults:
             queue = self._queues[kind]
             fault = queue.popleft() if queue else self._dice.draw(kind) if self._dice else None
             if fault is not None:
-                self.kinds[str(fault)] += 1
+                self.counts[str(fault)] += 1
             return fault
 
     def note(self, fault: Fault) -> None:
         """Count one that was played for another reason."""
         with self._lock:
-            self.kinds[str(fault)] += 1
+            self.counts[str(fault)] += 1
 
     def clear(self) -> None:
         """Forget those to come and the count of those that were; dice begin anew."""
         with self._lock:
             self._queues.clear()
-            self.kinds.clear()
+            self.counts.clear()
             if self._dice:
                 self._dice.reset()

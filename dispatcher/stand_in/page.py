@@ -38,7 +38,7 @@ def as_json(workspace: Workspace, faults: Faults) -> dict[str, Any]:
         },
         "waits": dict(sorted(workspace.traffic.waits.items())),
         "ignored": dict(sorted(workspace.traffic.ignored.items())),
-        "faults": dict(sorted(faults.kinds.items())),
+        "faults": dict(sorted(faults.counts.items())),
         "posted": [message.as_json() for message in posted],
     }
 
@@ -131,10 +131,10 @@ def _said(message: Posted) -> str:
 
 
 def _faults_card(faults: Faults) -> str:
-    kinds = sorted(faults.kinds.items(), key=lambda kind: (-kind[1], kind[0]))
-    if not kinds:
+    counts = sorted(faults.counts.items(), key=lambda item: (-item[1], item[0]))
+    if not counts:
         return ""
-    rows = "".join(f"<li><b>{count:,}</b> {escape(kind)}</li>" for kind, count in kinds)
+    rows = "".join(f"<li><b>{count:,}</b> {escape(fault)}</li>" for fault, count in counts)
     return f'<section class="faults"><h2>Faults played</h2><ul>{rows}</ul></section>'
 
 

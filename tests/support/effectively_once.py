@@ -120,7 +120,7 @@ class Fleet:
             reported=sum(told[id_] for id_ in sent),
             dead=Counter(letter.reason for letter in letters.values()),
             unreported=[id_ for id_, copies in spare.items() if copies > told[id_] and id_ not in letters],
-            faults=self.slack.faults.kinds,
+            faults=self.slack.faults.counts,
         )
 
     def too_soon_given_up(self) -> list[str]:

@@ -205,7 +205,7 @@ def test_an_outage_may_answer_503() -> None:
         assert answers == [503, Ambiguous] * 2
         clock.now = Clock.now + 20
         assert post(slack)["error"] == "fatal_error"
-        assert slack.faults.kinds["503, not landed"] == 4
+        assert slack.faults.counts["503, not landed"] == 4
         assert len(slack.ledger) == 0
 
 
