@@ -45,8 +45,7 @@ class Traffic:
         asked = [(self._channels, channel), (self._workspace, _WORKSPACE)]
         for buckets, key in asked:
             if buckets is not None and (retry_after := buckets.refusal(key, now_s)) is not None:
-                self.waits[channel] += 1
-                self._note(key, retry_after, now_s)
+                self.told(channel, retry_after, now_s, by=key)
                 return retry_after
         for buckets, key in asked:
             if buckets is not None:
@@ -64,13 +63,13 @@ class Traffic:
         self.told(method, retry_after, now_s)
         return retry_after
 
-    def told(self, key: str, retry_after_s: int, now_s: float) -> None:
-        """Somebody was told to wait with a channel or a method, by a rate or by a fault."""
-        self.waits[key] += 1
-        self._note(key, retry_after_s, now_s)
+    def told(self, key: str, retry_after_s: int, now_s: float, *, by: str | None = None) -> None:
+        """Somebody was told to wait with a channel or a method; ``by`` is whose rate it was, if not its own.
 
-    def _note(self, key: str, retry_after_s: int, now_s: float) -> None:
-        """Whole seconds are rounded up: who is told again while waiting is not told later by a fraction."""
+        Whole seconds are rounded up: who is told again while waiting is not told later by a fraction.
+        """
+        self.waits[key] += 1
+        key = by or key
         until_us = round(now_s * _US) + retry_after_s * _US
         if until_us >= self._told_until_us.get(key, 0) + _US:
             self._told_until_us[key] = until_us
