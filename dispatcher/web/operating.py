@@ -154,11 +154,13 @@ class Operating:
         asked = Asked.in_body(body)
         for_us, why = _how_long_and_why(asked)
         asked.done()
+        if for_us is None or why is None:
+            raise TypeError("what is missing is a fault")
 
         def work() -> dict[str, Any]:
             who = caller_of(request).name
-            until_us = _stored(lambda: self._desk.silencing.mute(category, for_us or 0, who, why or ""))
-            self._note(request, "mute", about=category, why=why or "")
+            until_us = _stored(lambda: self._desk.silencing.mute(category, for_us, who, why))
+            self._note(request, "mute", about=category, why=why)
             return {"category": category, "until": until_us / US, "who": who, "why": why}
 
         return await self._do(work)
