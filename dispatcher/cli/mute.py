@@ -11,7 +11,7 @@ import click
 
 from dispatcher.cli.context import audited, namespace_named, warn_if_unfamiliar
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, Ended
-from dispatcher.cli.options import CATEGORY_NAME, LENGTH_US, as_json, operator, words
+from dispatcher.cli.options import CATEGORY_NAME, LENGTH_US, as_json, operator, reason
 from dispatcher.cli.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("category", type=CATEGORY_NAME)
 @click.option("--for", "for_us", type=LENGTH_US, help="For how long: 2h.")
-@click.option("--why", callback=words, metavar="TEXT", help="The reason, for those who ask what became of an event.")
+@click.option("--why", callback=reason, metavar="TEXT", help="The reason, for those who ask what became of an event.")
 @as_json
 @click.pass_obj
 def mute(terminal: Terminal, category: str, *, for_us: int | None, why: str | None, as_json: bool) -> int:

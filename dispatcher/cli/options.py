@@ -112,7 +112,7 @@ class Selection:
         return self
 
 
-def words(_ctx: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+def reason(_ctx: click.Context, _option: click.Parameter, value: str | None) -> str | None:
     """A reason in a few words; raises ``BadParameter``."""
     if value is None:
         return None

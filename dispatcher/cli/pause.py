@@ -10,7 +10,7 @@ import click
 
 from dispatcher.cli.context import audited, namespace_named, warn_if_unfamiliar
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
-from dispatcher.cli.options import CATEGORY_NAME, as_json, operator, words
+from dispatcher.cli.options import CATEGORY_NAME, as_json, operator, reason
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.limits import EVERYTHING
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("category", type=CATEGORY_NAME, required=False)
-@click.option("--why", callback=words, metavar="TEXT", help="The reason, for those who look at status.")
+@click.option("--why", callback=reason, metavar="TEXT", help="The reason, for those who look at status.")
 @as_json
 @click.pass_obj
 def pause(terminal: Terminal, category: str | None, *, why: str | None, as_json: bool) -> int:

@@ -8,7 +8,7 @@ import click
 
 from dispatcher.cli.context import audited, namespace_named, warn_if_unfamiliar
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, Ended
-from dispatcher.cli.options import LENGTH_US, Parsed, as_json, operator, words
+from dispatcher.cli.options import LENGTH_US, Parsed, as_json, operator, reason
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.past import read_start
 
@@ -53,7 +53,7 @@ def silence() -> None:
 @silence.command()
 @_matchers
 @click.option("--for", "for_us", type=LENGTH_US, help="For how long: 2h.")
-@click.option("--why", callback=words, metavar="TEXT", help="The reason, for those who ask what became of an event.")
+@click.option("--why", callback=reason, metavar="TEXT", help="The reason, for those who ask what became of an event.")
 @click.option("--start", type=_START, help="From when on: 30m (from now), 2026-11-21T22:00. Else from now on.")
 @click.option("--until-resolved", is_flag=True, help="End it once nothing that it suppressed is firing any more.")
 @click.option("--end-if-idle", "idle_us", type=LENGTH_US, help="End it once nothing has matched for so long: 1h.")
