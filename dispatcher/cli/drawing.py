@@ -21,6 +21,7 @@ _READABLE: Final = 12
 _IN_ASCII: Final = str.maketrans({FULL: "#", LIGHT: "-", DOT: ".", _RULE: "-", _ELLIPSIS: "."})
 _OWN: Final = f"{FULL}{LIGHT}{DOT}{_ELLIPSIS}"
 _GAP: Final = "  "
+_BAR: Final = 10
 """Between two columns."""
 _WORD: Final = re.compile(r"\s*\S+\s*")
 _CODES: Final = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
@@ -246,7 +247,7 @@ class Column(NamedTuple):
 
 
 class Table:
-    """Columns with a gap between them; with headings and a rule below them, unless it is a ``grid``.
+    """Columns with a gap between them; with headings and a rule below them, unless ``is_grid``.
 
     Where there is too little room, the widest of the columns that may break give way first. Where that is not enough,
     all give way alike.
@@ -461,7 +462,7 @@ def cut(text: str, style: str = "") -> OneLine:
     return OneLine(text, style, _READABLE)
 
 
-def share_bar(part: int, whole: int, style: str, *, width: int = 10) -> Bar:
+def share_bar(part: int, whole: int, style: str) -> Bar:
     """How much of the ``whole`` the ``part`` is; anything at all is at least one character."""
-    length = min(width, max(part * width // whole, 1 if part else 0))
-    return Bar(((length, FULL, style), (width - length, LIGHT, "dim")))
+    length = min(_BAR, max(part * _BAR // whole, 1 if part else 0))
+    return Bar(((length, FULL, style), (_BAR - length, LIGHT, "dim")))

@@ -131,10 +131,10 @@ def test_a_screen_is_filled_with_as_many_rows_as_it_has_room_for(height: int, ro
 
 
 def test_a_stream_without_such_characters_gets_ascii() -> None:
-    bar = Bar((*share_bar(1, 2, "green", width=4).pieces, (1, "·", "dim")))
-    assert drawn(Group(bar, cut("a name of some length")), 9, Look(is_ascii=True, is_styled=False)) == [
-        "##--.",
-        "a name o.",
+    bar = Bar((*share_bar(1, 2, "green").pieces, (1, "·", "dim")))
+    assert drawn(Group(bar, cut("a name of some length")), 11, Look(is_ascii=True, is_styled=False)) == [
+        "#####-----.",
+        "a name of .",
     ]
 
 
