@@ -28,9 +28,9 @@ class SlackSink:
     """Posts through the Web API with a bot token, or through an incoming webhook.
 
     ``base_url`` is another Web API root than Slack's own (webhooks carry theirs). ``timeout_s`` bounds one whole
-    post, whatever the network does, and so does ``by_s``. ``post`` may be called by several threads at once; it makes
-    a second request only after Slack has refused the first for a part that can be left out. Proxies: see
-    ``Transport``. Raises ``ConfigError`` for a URL or proxy that cannot be used. A history scan finds only posts of
+    post, whatever the network does; ``by_s`` of a call bounds it as well. ``post`` may be called by several threads
+    at once; it makes a second request only after Slack has refused the first for a part that can be left out. Proxies:
+    see ``Transport``. Raises ``ConfigError`` for a URL or proxy that cannot be used. A history scan finds only posts of
     the same ``namespace``.
     """
 

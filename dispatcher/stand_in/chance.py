@@ -137,7 +137,6 @@ class Chance:
             return None
         with self._lock:
             dice = self._dice[kind]
-            fault = dice.choice(
-                self._faults
-            )  # drawn each time, so that a larger share befalls the same calls, and more
+            # Drawn each time, so that a larger share befalls the same calls, and more.
+            fault = dice.choice(self._faults)
             return fault if dice.random() < self._share else None

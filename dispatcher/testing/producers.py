@@ -136,7 +136,7 @@ class _Kept:
     def take(self) -> list[Event]:
         """What waits, which then waits no longer, as if workers had taken and ended it: there is room again.
 
-        Ids that were chosen stay known, a repeat is a duplicate.
+        Ids that were chosen stay known: a repeat is a duplicate.
         """
         return self._queue.take()
 
