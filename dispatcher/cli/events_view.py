@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from dispatcher.app.documents.instants import clock, local, span
+from dispatcher.app.documents.instants import clock, short, span
 from dispatcher.cli.drawing import Fitting, Group, OneLine, Part, Table, Text, cut, joined
 from dispatcher.core.explain import Decision
 from dispatcher.core.limits import US
@@ -34,7 +34,7 @@ def _in_lines(decisions: Sequence[Decision], most: int | None = None) -> Table:
     table.add_column("Text")
     for each in decisions:
         table.add_row(
-            OneLine(_when(each.at_us)),
+            OneLine(short(each.at_us / US)),
             OneLine(_cut_to(one_line(each.id), most)),
             OneLine(one_line(each.category or "")),
             OneLine(_outcome(each), _STYLES.get(each.outcome, "")),
@@ -56,13 +56,13 @@ def _in_blocks(decisions: Sequence[Decision]) -> Table:
         facts.append(Text(_outcome(each), _STYLES.get(each.outcome, "")))
         parts: list[Part | str] = [Text(one_line(each.id), "bold"), joined("  ", facts)]
         parts += [cut(one_line(each.text))] if each.text else []
-        table.add_row(_when(each.at_us), Group(*parts))
+        table.add_row(short(each.at_us / US), Group(*parts))
     return table
 
 
 def line(decision: Decision) -> str:
     """One ended event for a terminal that goes on."""
-    parts = (_when(decision.at_us), decision.id, decision.category or "", _outcome(decision), decision.text or "")
+    parts = (short(decision.at_us / US), decision.id, decision.category or "", _outcome(decision), decision.text or "")
     return "  ".join(one_line(each) for each in parts if each)
 
 
@@ -72,7 +72,7 @@ def kept(since_us: int | None) -> str:
         return "nothing is kept"
     since_s = since_us / US
     now_s = time.time()
-    return f"the record holds all that ended since {_when(since_us)}, {span(now_s - since_s)} ago; it is {clock(now_s)}"
+    return f"the record holds all that ended since {short(since_s)}, {span(now_s - since_s)} ago; it is {clock(now_s)}"
 
 
 def _outcome(decision: Decision) -> str:
@@ -80,8 +80,3 @@ def _outcome(decision: Decision) -> str:
         return decision.outcome
     code = f": {decision.code}" if decision.code else ""
     return one_line(f"{decision.outcome} {decision.reason}{code}")
-
-
-def _when(at_us: int) -> str:
-    at = local(at_us / US)
-    return at.strftime("%H:%M:%S" if at.date() == local(time.time()).date() else "%Y-%m-%d %H:%M")

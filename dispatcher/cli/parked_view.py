@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from dispatcher.app.documents.instants import local, span, zone
+from dispatcher.app.documents.instants import with_distance, zone
 from dispatcher.cli.drawing import Fitting, Group, OneLine, Part, Table, Text, cut, joined
 from dispatcher.core.explain import Clock, Explanation, clock_of
 from dispatcher.core.limits import US
@@ -105,8 +105,8 @@ def details(parked: ParkedEvent) -> Table:
         ("Place", "" if told.place is None else str(told.place)),
         ("Before it", "" if told.before is None else str(told.before)),
         ("Expected", _expected_in_full(told)),
-        ("First seen", _instant(parked.seen_us)),
-        ("Expires", _instant(parked.deadline_us)),
+        ("First seen", with_distance(parked.seen_us / US)),
+        ("Expires", with_distance(parked.deadline_us / US)),
         ("Tries", str(told.attempts)),
         ("Replays", str(told.replays)),
     ]
@@ -129,14 +129,7 @@ def _since() -> str:
 
 def _expected_in_full(told: Explanation) -> str:
     at_us, is_estimate = _expected_us(told)
-    return "" if at_us is None else f"{_instant(at_us)}{' (an estimate)' if is_estimate else ''}"
-
-
-def _instant(at_us: int) -> str:
-    """``2026-11-20 20:31:22 CET (3m 5s ago)``."""
-    passed_s = (_now_us() - at_us) / US
-    distance = f"{span(passed_s)} ago" if passed_s >= 0 else f"in {span(-passed_s)}"
-    return f"{local(at_us / US):%Y-%m-%d %H:%M:%S} {zone(at_us / US)} ({distance})"
+    return "" if at_us is None else f"{with_distance(at_us / US)}{' (an estimate)' if is_estimate else ''}"
 
 
 def _now_us() -> int:

@@ -11,6 +11,7 @@ from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, Ended
 from dispatcher.cli.options import LENGTH_US, Parsed, as_json, operator, reason
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.past import read_start
+from dispatcher.core.units import US
 
 if TYPE_CHECKING:
     from dispatcher.app.servers import Server
@@ -233,11 +234,10 @@ def _line(kept: Kept) -> str:
     )
 
 
-def _at(instant_us: int) -> str:
-    from dispatcher.app.documents.instants import local, zone
+def _at(at_us: int) -> str:
+    from dispatcher.app.documents.instants import in_full
 
-    at = instant_us / 1_000_000
-    return f"{local(at):%Y-%m-%d %H:%M:%S} {zone(at)}"
+    return in_full(at_us / US)
 
 
 def _unknown(id_: str) -> str:

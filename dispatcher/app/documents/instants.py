@@ -33,3 +33,20 @@ def zone(at: float) -> str:
 def clock(at: float) -> str:
     """``22:08:35 CET``."""
     return f"{local(at):%H:%M:%S} {zone(at)}"
+
+
+def short(at: float) -> str:
+    """``22:08:35``, of another day than today ``2026-11-20 22:08``."""
+    there = local(at)
+    return there.strftime("%H:%M:%S" if there.date() == local(time.time()).date() else "%Y-%m-%d %H:%M")
+
+
+def in_full(at: float) -> str:
+    """``2026-11-20 22:08:35 CET``."""
+    return f"{local(at):%Y-%m-%d %H:%M:%S} {zone(at)}"
+
+
+def with_distance(at: float) -> str:
+    """``2026-11-20 22:08:35 CET (3m 5s ago)``."""
+    passed_s = time.time() - at
+    return f"{in_full(at)} ({f'{span(passed_s)} ago' if passed_s >= 0 else f'in {span(-passed_s)}'})"

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
-from dispatcher.app.documents.instants import local, span, zone
+from dispatcher.app.documents.instants import short, with_distance, zone
 from dispatcher.cli.drawing import Fitting, Group, OneLine, Part, Table, Text, cut, joined
 from dispatcher.core.explain import clock_of, ended, why
 from dispatcher.core.limits import NO_CATEGORY, US
@@ -44,7 +44,7 @@ def _in_lines(letters: Sequence[DeadLetter], *, is_whole: bool) -> Table:
     if has_attempts:
         table.add_column("Tries", is_right=True, breaks=False)
     for letter, text in zip(letters, texts, strict=True):
-        row: list[Part | str] = [OneLine(_short(letter.at_us)), OneLine(one_line(letter.name)), _category(letter)]
+        row: list[Part | str] = [OneLine(short(letter.at_us / US)), OneLine(one_line(letter.name)), _category(letter)]
         row.append(OneLine(_reason(letter), "red"))
         row += [OneLine(text, shortest=_READABLE_TEXT)] if any(texts) else []
         row += [OneLine(_why(letter), "dim", _READABLE)] if is_whole else []
@@ -63,7 +63,7 @@ def _in_blocks(letters: Sequence[DeadLetter]) -> Table:
         facts += [Text(f"{letter.attempts} tries")] if letter.attempts else []
         parts: list[Part | str] = [Text(one_line(letter.name), "bold"), joined("  ", facts)]
         parts += [cut(text)] if (text := _text(letter)) else []
-        table.add_row(_short(letter.at_us), Group(*parts, Text(_why(letter), "dim")))
+        table.add_row(short(letter.at_us / US), Group(*parts, Text(_why(letter), "dim")))
     return table
 
 
@@ -79,7 +79,7 @@ def summary(letters: Sequence[DeadLetter]) -> Table:
     table.add_column(f"Oldest ({zone(_now_us() / US)})")
     for _, group in sorted(groups.items()):
         oldest = min(letter.at_us for letter in group)
-        table.add_row(_category(group[0]), Text(one_line(group[0].reason)), str(len(group)), _short(oldest))
+        table.add_row(_category(group[0]), Text(one_line(group[0].reason)), str(len(group)), short(oldest / US))
     return table
 
 
@@ -146,18 +146,8 @@ def _why(letter: DeadLetter) -> str:
     return one_line(why(letter.decision(), clock_of(_now_us())))
 
 
-def _short(at_us: int) -> str:
-    at = local(at_us / US)
-    return at.strftime("%H:%M:%S" if at.date() == local(_now_us() / US).date() else "%Y-%m-%d %H:%M")
-
-
 def _instant(at_us: int | None) -> str:
-    """``2026-11-20 20:31:22 CET (3m 5s ago)``; empty for none."""
-    if at_us is None:
-        return ""
-    passed_s = (_now_us() - at_us) / US
-    distance = f"{span(passed_s)} ago" if passed_s >= 0 else f"in {span(-passed_s)}"
-    return f"{local(at_us / US):%Y-%m-%d %H:%M:%S} {zone(at_us / US)} ({distance})"
+    return "" if at_us is None else with_distance(at_us / US)
 
 
 def _now_us() -> int:

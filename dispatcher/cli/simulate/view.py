@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from dispatcher.app.documents.instants import local, span, zone
+from dispatcher.app.documents.instants import in_full, span
 from dispatcher.cli.drawing import DOT, EMPTY, FULL, LIGHT, Bar, Fitting, Part, Table, Text, cut
 from dispatcher.core.limits import US, Limit
 from dispatcher.simulate.course import GLOBAL, Course
@@ -178,4 +178,4 @@ def _instant(run: Simulated, at_us: int) -> str:
     at_s = (at_us - run.shift_us) / US
     if run.shift_us:
         return f"second {at_s:,.0f}"
-    return f"{local(at_s):%Y-%m-%d %H:%M:%S} {zone(at_s)}"
+    return in_full(at_s)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from functools import cache
 from hashlib import blake2b
@@ -12,7 +11,7 @@ from typing import Any, Final
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from dispatcher.app.documents.instants import local, span, zone
+from dispatcher.app.documents.instants import in_full, local, short, span
 from dispatcher.core.rendering import one_line
 from dispatcher.core.units import US
 from dispatcher.data_files import STYLE_SHEET
@@ -78,9 +77,6 @@ def _time(at_us: float | None) -> Markup:
     """An instant as an element: the time of today, with the date of another day."""
     if at_us is None:
         return Markup("")
-    at = local(at_us / US)
-    today = at.date() == local(time.time()).date()
-    shown = at.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M")
-    return Markup('<time datetime="{}" title="{} {}">{}</time>').format(
-        at.isoformat(timespec="seconds"), at.strftime("%Y-%m-%d %H:%M:%S"), zone(at_us / US), shown
-    )
+    at = at_us / US
+    exact = local(at).isoformat(timespec="seconds")
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(exact, in_full(at), short(at))
