@@ -8,6 +8,7 @@ import re
 from decimal import Decimal
 from typing import Final
 
+from dispatcher.core.units import US
 from dispatcher.stand_in.answers import Refused
 
 USUAL_ITEMS: Final = 100
@@ -15,7 +16,6 @@ MOST_ITEMS: Final = 999
 _CURSOR: Final = "next:"
 _INSTANT: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 _NUMBER: Final = re.compile(r"[1-9][0-9]{0,8}")
-US: Final = 1_000_000
 
 
 def ts_us(ts: str) -> int:

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
+from dispatcher.core.units import US
 from dispatcher.stand_in.answers import Refused
-from dispatcher.stand_in.asked import US, as_cursor, as_ts, cursor, instant, is_true, items, ts_us
+from dispatcher.stand_in.asked import as_cursor, as_ts, cursor, instant, is_true, items, ts_us
 from dispatcher.stand_in.ledger import Posted
 
 USUAL_REPLIES: Final = 1_000

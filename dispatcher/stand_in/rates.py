@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-_US: Final = 1_000_000
+from dispatcher.core.units import US
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Buckets:
 
     def refusal(self, key: str, now_s: float) -> int | None:
         """``None`` when one more may pass, else the Retry-After in whole seconds, rounded up. Charges nothing."""
-        now_us = round(now_s * _US)
+        now_us = round(now_s * US)
         closed_until_us = self._closed_until_us.get(key, 0)
         if now_us < closed_until_us:
             return _whole_seconds(closed_until_us - now_us)
@@ -60,18 +60,18 @@ class Buckets:
         if now_us >= room_at_us:
             return None
         retry_after = _whole_seconds(room_at_us - now_us)
-        self._closed_until_us[key] = now_us + retry_after * _US
+        self._closed_until_us[key] = now_us + retry_after * US
         return retry_after
 
     def charge(self, key: str, now_s: float) -> None:
         """Take one out."""
-        now_us = round(now_s * _US)
+        now_us = round(now_s * US)
         self._full_at_us[key] = max(self._full_at_us.get(key, now_us), now_us) + self._interval_us
 
     @property
     def _interval_us(self) -> int:
-        return round(self.rate.interval_s * _US)
+        return round(self.rate.interval_s * US)
 
 
 def _whole_seconds(span_us: int) -> int:
-    return -(-span_us // _US)
+    return -(-span_us // US)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
+from dispatcher.core.units import US
 from dispatcher.stand_in.rates import ONE_A_MINUTE, Buckets
 from dispatcher.stand_in.setup import Setup
 
 HISTORY_METHODS: Final = ("conversations.history", "conversations.replies")
 _WORKSPACE: Final = "workspace"
-_US: Final = 1_000_000
 
 
 class Traffic:
@@ -37,7 +37,7 @@ class Traffic:
         """Count a call, whatever becomes of it; ``channel`` is that of a post."""
         self.calls[method] += 1
         keys = (method,) if channel is None else (channel, _WORKSPACE)
-        if round(now_s * _US) < max(self._told_until_us.get(key, 0) for key in keys):
+        if round(now_s * US) < max(self._told_until_us.get(key, 0) for key in keys):
             self.ignored[channel or method] += 1
 
     def admit_post(self, channel: str, now_s: float) -> int | None:
@@ -70,6 +70,6 @@ class Traffic:
         """
         self.waits[key] += 1
         key = by or key
-        until_us = round(now_s * _US) + retry_after_s * _US
-        if until_us >= self._told_until_us.get(key, 0) + _US:
+        until_us = round(now_s * US) + retry_after_s * US
+        if until_us >= self._told_until_us.get(key, 0) + US:
             self._told_until_us[key] = until_us

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from dispatcher.core.units import US
 from dispatcher.stand_in.answers import WEBHOOK, Answer, Call, Refused, rate_limited, refused
 from dispatcher.stand_in.asked import USUAL_ITEMS, as_ts, is_true
 from dispatcher.stand_in.channels import Channels, channel_id, missing
@@ -237,5 +238,5 @@ class Workspace:
         return None if named is None else named.thread or named.ts
 
     def _next_ts(self, now: float) -> str:
-        self._last_ts_us = max(round(now * 1_000_000), self._last_ts_us + 1)
+        self._last_ts_us = max(round(now * US), self._last_ts_us + 1)
         return as_ts(self._last_ts_us)
