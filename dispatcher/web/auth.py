@@ -233,7 +233,8 @@ class Guard:
         if self._tokens is None:
             caller, remedy = LOCAL, "; it needs a token: see DISPATCHER_SERVE_TOKENS_FILE"
         else:
-            found = [self._tokens.find(secret) for secret in _presented(request)]
+            presented = map(secret_in, request.headers.getlist("authorization"))
+            found = [self._tokens.find(secret) for secret in presented if secret is not None]
             if len(found) != 1 or found[0] is None:
                 headers = {"WWW-Authenticate": 'Bearer realm="dispatcher", Basic realm="dispatcher", charset="UTF-8"'}
                 detail = "no valid token, expected Authorization: Bearer SECRET, or Basic with it as the password"
@@ -250,20 +251,18 @@ def caller_of(request: Request) -> Caller:
     return caller
 
 
-def _presented(request: Request) -> list[bytes]:
-    """The secrets of a request: of a Bearer token, or the password of Basic."""
-    found = []
-    for value in request.headers.getlist("authorization"):
-        kind, _, rest = value.partition(" ")
-        text = rest.strip().encode("latin-1")
-        if kind.lower() == "bearer":
-            found.append(text)
-        elif kind.lower() == "basic":
-            try:
-                found.append(base64.b64decode(text, validate=True).partition(b":")[2])
-            except binascii.Error:
-                found.append(b"")
-    return found
+def secret_in(value: str) -> bytes | None:
+    """The secret in a header: behind Bearer, or the password of Basic; None where it has neither word."""
+    kind, _, rest = value.partition(" ")
+    text = rest.strip().encode("latin-1")
+    if kind.lower() == "bearer":
+        return text
+    if kind.lower() == "basic":
+        try:
+            return base64.b64decode(text, validate=True).partition(b":")[2]
+        except binascii.Error:
+            return b""
+    return None
 
 
 def _is_own(request: Request, hosts: Sequence[str]) -> bool:

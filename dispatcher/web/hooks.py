@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hmac
 import re
 import time
@@ -26,7 +24,7 @@ from dispatcher.core.strict_json import NotStrict, read_json
 from dispatcher.errors import InvalidEvent
 from dispatcher.logs.event_log import EventLog
 from dispatcher.settings.templating import JinjaTemplate, PartMissing, compile_mapping
-from dispatcher.web.auth import Caller
+from dispatcher.web.auth import Caller, secret_in
 from dispatcher.web.ingest import Ingest
 from dispatcher.web.problems import Problem, unavailable
 from dispatcher.web.threads import Threads
@@ -166,7 +164,9 @@ def verify(hook: Hook, headers: Mapping[str, str], body: bytes, secrets: list[by
     header = hook.header or _HEADERS[hook.verify]
     given = headers.get(header, "")
     if hook.verify is Verify.TOKEN:
-        found = [hmac.compare_digest(_token(given), secret) for secret in secrets]
+        token = secret_in(given)
+        token = given.strip().encode("latin-1") if token is None else token
+        found = [hmac.compare_digest(token, secret) for secret in secrets]
     else:
         signed = body
         if hook.timestamp_header is not None:
@@ -180,19 +180,6 @@ def verify(hook: Hook, headers: Mapping[str, str], body: bytes, secrets: list[by
         ]
     if not any(found):
         raise _unauthorized(f"{header} does not prove that the sender knows the secret of this hook")
-
-
-def _token(given: str) -> bytes:
-    """The token in a header: by itself, behind Bearer, or as the password of Basic."""
-    kind, _, rest = given.partition(" ")
-    if kind.lower() == "bearer":
-        return rest.strip().encode("latin-1")
-    if kind.lower() == "basic":
-        try:
-            return base64.b64decode(rest.strip(), validate=True).partition(b":")[2]
-        except (binascii.Error, ValueError):
-            return b""
-    return given.strip().encode("latin-1")
 
 
 def _unauthorized(detail: str) -> Problem:
