@@ -12,10 +12,7 @@ from typing import Any, Final, TypeVar, cast
 import click
 
 from dispatcher.core.past import read_when
-from dispatcher.core.units import CHANNEL_ID, CHANNEL_NAME, US, length_us, seconds_of
-
-MOST_WORDS: Final = 200
-"""Characters of a reason, which stands in every line about an event that it suppresses."""
+from dispatcher.core.units import CHANNEL_ID, CHANNEL_NAME, MOST_WORDS, US, length_us, seconds_of
 
 AT_LEAST_ONE: Final = click.IntRange(1, 1_000_000_000)
 """How many are wanted, or which version: more than there ever are, and small enough for the server and islice."""

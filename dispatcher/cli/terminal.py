@@ -11,12 +11,13 @@ from contextlib import suppress
 from textwrap import wrap
 from typing import TYPE_CHECKING, Final, TextIO
 
+from dispatcher.core.units import HIDDEN
+
 if TYPE_CHECKING:
     from rich.console import Console
 
     from dispatcher.cli.drawing import Part
 
-HIDDEN: Final = "***"
 _WIDTH_OF_A_PIPE: Final = 160
 _WIDTH_OF_A_TERMINAL: Final = 80
 _NARROWEST: Final = 20

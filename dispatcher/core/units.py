@@ -14,6 +14,11 @@ _UNITS_US: Final = {"ms": 1_000, "s": US, "m": 60 * US, "h": 3_600 * US, "d": DA
 _DURATION: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)(ms|s|m|h|d)")
 _SECONDS: Final = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,9})?")
 
+HIDDEN: Final = "***"
+"""What stands in the place of a secret."""
+
+MOST_WORDS: Final = 200
+"""Characters of a reason, which stands in every line about an event that it suppresses."""
 
 CATEGORY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}")
 CHANNEL_NAME: Final = re.compile(r"[^\s#@<>&|,]{1,80}")

@@ -43,11 +43,11 @@ from dispatcher.core.states import (
     Waiting,
 )
 from dispatcher.core.tally import Suppressed, Tally, Telling
+from dispatcher.core.units import HIDDEN
 from dispatcher.jsonio import encode
 from dispatcher.logs.line_buffer import LineBuffer
 from dispatcher.logs.terminal_line import TerminalLine
 
-HIDDEN: Final = "***"
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 LAST_LINES_S: Final = 0.5
 """How long a process that ends waits for the reader of its log."""

@@ -16,9 +16,10 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from dispatcher.core.units import HIDDEN
 from dispatcher.errors import ConfigError
 from dispatcher.settings import checks
-from dispatcher.settings.redaction import HIDDEN, redacted, redacted_url, redacted_webhook, secret_spellings
+from dispatcher.settings.redaction import redacted, redacted_url, redacted_webhook, secret_spellings
 
 PREFIX: Final = "DISPATCHER_"
 

@@ -9,9 +9,10 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
+from dispatcher.core.units import HIDDEN
 from dispatcher.errors import ConfigError
 from dispatcher.settings.environment import PREFIX, Settings, Variable, variables
-from dispatcher.settings.redaction import HIDDEN, LONGEST_PATH, redacted
+from dispatcher.settings.redaction import LONGEST_PATH, redacted
 from dispatcher.settings.sources import ENV_FILE, Place, read_env_file, without_blanks
 
 MAX_SECRET_BYTES: Final = 64 * 1024

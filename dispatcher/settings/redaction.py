@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from typing import Final
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
+from dispatcher.core.units import HIDDEN
 from dispatcher.server.urls import SENTINEL
-
-HIDDEN: Final = "***"
 
 SHORTEST_SECRET: Final = 4
 LONGEST: Final = 80

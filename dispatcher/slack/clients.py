@@ -26,6 +26,7 @@ from slack_sdk.webhook import WebhookResponse
 
 from dispatcher.core.posts import Message, PostResult, Receipt
 from dispatcher.core.states import ScanResult, Search, Unreadable
+from dispatcher.core.units import HIDDEN
 from dispatcher.jsonio import NotPlain, decode, encode
 from dispatcher.slack.credentials import BotToken, Webhook
 from dispatcher.slack.history import Answer, History
@@ -48,7 +49,6 @@ _AGENT: Final = "notification-dispatcher"
 _JSON: Final = {"Content-Type": "application/json;charset=utf-8"}
 _FORM: Final = {"Content-Type": "application/x-www-form-urlencoded"}
 
-_MASK: Final = "[secret]"
 _LOOKS_SECRET: Final = re.compile(r"\b(?:xox[a-z]|xapp)-[\w-]{8,}|/services/T\w+/B\w+/\w+")
 _PARTS_OF_SECRETS: Final = ("xox", "xapp", "/services/")
 
@@ -229,9 +229,9 @@ class _Exchange:
 def _masked(text: str, secrets: tuple[str, ...]) -> str:
     """Without the secrets, and without what looks like another one: a proxy's page may quote what we do not know."""
     for each in secrets:
-        text = text.replace(each, _MASK)
+        text = text.replace(each, HIDDEN)
     if any(part in text for part in _PARTS_OF_SECRETS):  # many times faster than the pattern
-        text = _LOOKS_SECRET.sub(_MASK, text)
+        text = _LOOKS_SECRET.sub(HIDDEN, text)
     return text
 
 

@@ -12,11 +12,10 @@ from starlette.requests import Request
 
 from dispatcher.core.event import in_words
 from dispatcher.core.strict_json import NotStrict, read_json
+from dispatcher.core.units import MOST_WORDS
 from dispatcher.web.problems import Problem
 
 MOST_FIELDS: Final = 1_000
-MOST_WORDS: Final = 200
-"""Characters of a reason, as on the command line."""
 
 T = TypeVar("T")
 
