@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import Final, NamedTuple
 from dispatcher.app.documents.recent import MINUTES, Recent, recent_of
 from dispatcher.app.fleet import WorkerEntry, fleet
 from dispatcher.app.readers import Readers
-from dispatcher.core.limits import Scope
+from dispatcher.core.limits import Kind, Limit, Scope, format_duration
 from dispatcher.core.policy import GLOBAL_SCOPE, SHADOW_PREFIX, Policy
 from dispatcher.core.quiet import Quiet, Span
 from dispatcher.core.silences import SILENCE_PREFIX
@@ -69,6 +70,19 @@ class Status:
         """What became of the events of each category, and how many wait."""
         counted = {name: self.snapshot.by_category(name) for name in COUNTS}
         return {category: {name: counted[name].get(category, 0) for name in COUNTS} for category in self.categories}
+
+    def weights(self) -> dict[str, tuple[float, ...]]:
+        """What counts of a category where not all have room.
+
+        How lately something of it was suppressed, how much, how full its limits are, and what waits.
+        """
+        parked = self.snapshot.by_category("parked")
+        found: dict[str, tuple[float, ...]] = {}
+        for name, usages in self.categories.items():
+            recent = self.recent.of(name)
+            used = max((usage.used / usage.limit.max for usage in usages), default=0.0)
+            found[name] = (-(recent.age or math.inf), recent.suppressed(), used, parked.get(name, 0))
+        return found
 
     def of(self, pattern: str | None, count: str | None) -> Status:
         """With the categories whose names fit the pattern alone, those with the highest ``count`` first.
@@ -137,6 +151,11 @@ def read_status(readers: Readers, policy: Policy, *, lately: bool = True) -> Sta
         quiet=policy.hours.holding(snapshot.now_us),
         recent=recent_of(readers.books.minutes(snapshot.now_us, MINUTES + 1), snapshot.now_us) if lately else Recent(),
     )
+
+
+def window(limit: Limit) -> str:
+    """``30m``, ``1m fixed``."""
+    return f"{format_duration(limit.window_us)}{'' if limit.kind is Kind.ROLLING else f' {limit.kind}'}"
 
 
 def natural(name: str) -> list[tuple[bool, int, str]]:

@@ -6,11 +6,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from dispatcher.app.documents.facts import Status
+from dispatcher.app.documents.facts import Status, window
 from dispatcher.app.documents.instants import local, zone
 from dispatcher.cli.context import near
 from dispatcher.cli.drawing import Fitting, OneLine, Part, Table, Text, cut
-from dispatcher.cli.status.use_view import SHARED, UseRow, add_use_columns, limit_cells, rule_row, use_rows, window
+from dispatcher.cli.status.use_view import SHARED, UseRow, add_use_columns, limit_cells, rule_row, use_rows
 from dispatcher.core.limits import US
 from dispatcher.core.policy import GLOBAL_SCOPE, CategoryRule, Policy
 from dispatcher.core.rendering import one_line
@@ -75,7 +75,7 @@ def _table(
         add(others, [UseRow(OneLine("not accepted"))], "dead-letter")
     else:
         untouched = [Usage(limit, used=0, wait_us=0) for limit in policy.defaults.limits]
-        dim = [rule_row(f"{limit.max} shadow {window(limit)}") for limit in policy.defaults.shadows]
+        dim = [rule_row(f"{limit.max} shadow in {window(limit)}") for limit in policy.defaults.shadows]
         rows = [*use_rows(untouched), *dim, *_label_rows(policy.defaults)]
         add(others, rows, _over_it(policy.defaults, policy), _channel(policy.defaults))
     return table
@@ -84,11 +84,11 @@ def _table(
 def _label_rows(rule: CategoryRule) -> list[UseRow]:
     """The limits of each value of a label; their use is not shown, since there may be any number of values."""
     return [
-        rule_row(f"{limit.max} {window(limit)} for each {one_line(label)}")
+        rule_row(f"{limit.max} in {window(limit)} for each {one_line(label)}")
         for label, limits in rule.per_label.items()
         for limit in limits
     ] + [
-        rule_row(f"{limit.max} shadow {window(limit)} for each {one_line(label)}")
+        rule_row(f"{limit.max} shadow in {window(limit)} for each {one_line(label)}")
         for label, limits in rule.label_shadows.items()
         for limit in limits
     ]

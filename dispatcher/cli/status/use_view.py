@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
-from dispatcher.app.documents.facts import COUNTS, Shadowed, Status
+from dispatcher.app.documents.facts import COUNTS, Shadowed, Status, window
 from dispatcher.app.documents.instants import span
 from dispatcher.app.documents.recent import NOTHING, Lately
 from dispatcher.cli.drawing import EMPTY, Fitting, Group, OneLine, Part, Table, Text, cut, share_bar
-from dispatcher.core.limits import NO_CATEGORY, US, Kind, Limit, format_duration
+from dispatcher.core.limits import NO_CATEGORY, US
 from dispatcher.core.policy import GLOBAL_SCOPE
 from dispatcher.core.rendering import one_line
 from dispatcher.limiter import Usage
@@ -81,7 +80,9 @@ def _table(  # noqa: PLR0913 - what may give way, by name
     add_use_columns(table, has_bars=has_bars, are_cut=not shown and not lately)
     counts = status.counts()
     names = list(status.categories)
-    chosen = names[: rows - 1] if status.is_sorted and len(names) > rows else most(names, rows, _weight(status, counts))
+    chosen = (
+        names[: rows - 1] if status.is_sorted and len(names) > rows else most(names, rows, status.weights().__getitem__)
+    )
     for category in chosen:
         name = "(unreadable)" if category == NO_CATEGORY else one_line(category)
         uses = use_rows(
@@ -100,16 +101,6 @@ def _table(  # noqa: PLR0913 - what may give way, by name
         what = "category" if more == 1 else "categories"
         table.add_note(Text(f"{more} more {what}: choose with --category GLOB or --sort", style="dim"))
     return table
-
-
-def _weight(status: Status, counts: Mapping[str, Mapping[str, int]]) -> Callable[[str], Any]:
-    """What counts where not all categories have room: how lately something of one was suppressed, and how much."""
-
-    def weight(name: str) -> tuple[float, ...]:
-        recent, used = status.recent.of(name), _fullest(status.categories[name])
-        return (-(recent.age or math.inf), recent.suppressed(), used, counts[name]["parked"])
-
-    return weight
 
 
 def _suppressed(recent: Lately) -> OneLine:
@@ -158,7 +149,7 @@ def use_rows(
 
 def _shadow_row(shadowed: Shadowed) -> UseRow:
     usage = shadowed.usage
-    figures = f"{usage.used}/{usage.limit.max} shadow {window(usage.limit)}"
+    figures = f"{usage.used}/{usage.limit.max} shadow in {window(usage.limit)}"
     refused = f"{shadowed.would_deny} over it" if shadowed.would_deny else ""
     return UseRow(OneLine(figures, "dim"), share_bar(usage.used, usage.limit.max, "green"), OneLine(refused))
 
@@ -170,14 +161,9 @@ def rule_row(rule: str) -> UseRow:
 
 def _use_row(usage: Usage, alarm: str, kept: str = "") -> UseRow:
     limit = usage.limit
-    figures = f"{usage.used}/{limit.max}{kept} {window(limit)}"
+    figures = f"{usage.used}/{limit.max}{kept} in {window(limit)}"
     bar = share_bar(usage.used, limit.max, alarm if usage.wait_us and alarm else "green")
     return UseRow(OneLine(figures), bar, OneLine(_room(usage), alarm))
-
-
-def window(limit: Limit) -> str:
-    """``in 30m``, ``in 1m fixed``."""
-    return f"in {format_duration(limit.window_us)}{'' if limit.kind is Kind.ROLLING else f' {limit.kind}'}"
 
 
 def add_use_columns(table: Table, *, has_bars: bool, are_cut: bool = False) -> None:
@@ -198,10 +184,6 @@ def _room(usage: Usage) -> str:
     if usage.wait_us > usage.limit.window_us:  # longer than any post counts: what is parked has to be posted first
         return "held"
     return f"in {span(usage.wait_us / US)}"
-
-
-def _fullest(usages: Sequence[Usage]) -> float:
-    return max((usage.used / usage.limit.max for usage in usages), default=0.0)
 
 
 def most(items: list[_Item], rows: int, weight: Callable[[_Item], Any]) -> list[_Item]:

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dispatcher.app.documents.facts import COUNTS, Shadowed, Status
+from dispatcher.app.documents.facts import COUNTS, Shadowed, Status, window
 from dispatcher.app.documents.instants import span, zone
 from dispatcher.app.documents.recent import Recent
 from dispatcher.app.documents.status import said_and_remedy
 from dispatcher.app.documents.wellness import wellness
 from dispatcher.core.explain import Decision, scope_words
-from dispatcher.core.limits import EVERYTHING, Kind, Limit, Reason, format_duration
+from dispatcher.core.limits import EVERYTHING, Limit, Reason
 from dispatcher.core.policy import GLOBAL_SCOPE, Policy
 from dispatcher.core.quiet import QUIET_PREFIX
 from dispatcher.core.silences import SILENCE_PREFIX
@@ -103,7 +103,7 @@ def now(look: Look, minutes: Sequence[Minute]) -> dict[str, Any]:
     """Whether it is well, what waits, what limits are used, what is stopped."""
     status, snapshot = look.status, look.status.snapshot
     names = list(status.categories)
-    shown = sorted(names, key=lambda name: _weight(status, name), reverse=True)[:_MOST_CATEGORIES]
+    shown = sorted(names, key=status.weights().__getitem__, reverse=True)[:_MOST_CATEGORIES]
     return {
         "wellness": wellness(status),
         "a_minute": {name: 60 * rate for name, rate in status.recent.rates.items() if rate},
@@ -119,13 +119,6 @@ def now(look: Look, minutes: Sequence[Minute]) -> dict[str, Any]:
         "chart": chart(minutes),
         "snapshot": snapshot,
     }
-
-
-def _weight(status: Status, name: str) -> tuple[float, ...]:
-    """Which categories are shown where there is not room for all: those whose events were suppressed last."""
-    recent = status.recent.of(name)
-    used = max((usage.used / usage.limit.max for usage in status.categories[name]), default=0.0)
-    return (-(recent.age or 1_000), recent.suppressed(), used)
 
 
 def _category(status: Status, name: str) -> dict[str, Any]:
@@ -147,23 +140,19 @@ def _bar(usage: Usage, note: str = "", *, alarms: bool = True) -> Bar:
     if usage.wait_us:
         held = usage.wait_us > usage.limit.window_us
         room = "held by events that are yet to be posted" if held else f"next in {span(usage.wait_us / US)}"
-    figures = f"{usage.used:,} of {usage.limit.max:,} in {_window(usage.limit)}"
+    figures = f"{usage.used:,} of {usage.limit.max:,} in {window(usage.limit)}"
     return Bar(figures, _part(usage), room, alarm=alarms and bool(usage.wait_us), note=note)
 
 
 def _shadow(shadowed: Shadowed) -> Bar:
     over = f"{shadowed.would_deny:,} over it" if shadowed.would_deny else ""
     usage = shadowed.usage
-    figures = f"{usage.used:,} of {usage.limit.max:,} in {_window(usage.limit)}"
+    figures = f"{usage.used:,} of {usage.limit.max:,} in {window(usage.limit)}"
     return Bar(figures, _part(usage), over, alarm=False, note="not enforced")
 
 
 def _part(usage: Usage) -> float:
     return round(100 * min(1.0, usage.used / usage.limit.max), 1) if usage.limit.max else 100.0
-
-
-def _window(limit: Limit) -> str:
-    return f"{format_duration(limit.window_us)}{'' if limit.kind is Kind.ROLLING else f' {limit.kind}'}"
 
 
 def _stopped(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
@@ -254,9 +243,9 @@ class Cause:
         """What suppressed the events."""
         told, limit = self.newest, Limit.parse(self.newest.limit) if self.newest.limit else None
         if told.reason == Reason.REPEAT and limit is not None:
-            return f"repeats: one in {_window(limit)} is posted"
+            return f"repeats: one in {window(limit)} is posted"
         if limit is not None:
-            return f"the limit of {scope_words(told.scope or '')}, {limit.max:,} in {_window(limit)}"
+            return f"the limit of {scope_words(told.scope or '')}, {limit.max:,} in {window(limit)}"
         if told.reason == Reason.SILENCED:
             return f"silenced {told.detail or ''}".strip()
         if told.reason == Reason.QUIET:
