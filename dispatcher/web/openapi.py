@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any, Final
 
+from dispatcher.web.reading import DEAD_FILTERS, PARKED_FILTERS
+
 _ROUTES: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     "/v1/events": {
         "get": ("read", "What became of the newest events, the newest first."),
@@ -53,8 +55,8 @@ _QUERY: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("post", "/v1/alertmanager"): ("category", "each"),
     ("get", "/v1/status"): ("category", "sort"),
     ("post", "/v1/limits/apply"): ("if_version",),
-    ("get", "/v1/parked"): ("category", "reason", "channel", "older_than", "text", "limit"),
-    ("get", "/v1/dead"): ("category", "reason", "code", "since", "before", "text", "limit", "after"),
+    ("get", "/v1/parked"): (*PARKED_FILTERS, "limit"),
+    ("get", "/v1/dead"): (*DEAD_FILTERS, "limit", "after"),
     ("get", "/v1/audit"): ("limit",),
 }
 """The parameters that a query may have; none of them is required."""

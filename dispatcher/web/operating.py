@@ -38,7 +38,7 @@ from dispatcher.store.versions import Unless
 from dispatcher.web.asked import Asked
 from dispatcher.web.auth import caller_of
 from dispatcher.web.problems import Problem
-from dispatcher.web.reading import dead_filter, letter_of, parked_filter
+from dispatcher.web.reading import DEAD_FILTERS, PARKED_FILTERS, dead_filter, letter_of, parked_filter
 from dispatcher.web.searching import WORK_S, first
 from dispatcher.web.threads import Threads
 
@@ -100,10 +100,8 @@ class Operating:
     async def cancel(self, request: Request, body: bytes) -> Response:
         """``POST /v1/parked/cancel``: end parked events without a post."""
         asked = Asked.in_body(body)
-        wanted, (ids, limit, dry_run) = (
-            parked_filter(asked),
-            _selection(asked, ("category", "reason", "channel", "older_than", "text")),
-        )
+        wanted = parked_filter(asked)
+        ids, limit, dry_run = _selection(asked, PARKED_FILTERS)
         who = caller_of(request).name
 
         def work() -> dict[str, Any]:
@@ -270,7 +268,7 @@ class Operating:
     def _letters(self, asked: Asked) -> tuple[Callable[[], tuple[Iterable[Sequence[DeadLetter]], str]], bool]:
         """What finds the dead letters that are meant, and says them in words; whether they are only counted."""
         wanted = dead_filter(asked)
-        ids, limit, dry_run = _selection(asked, ("category", "reason", "code", "since", "before", "text"))
+        ids, limit, dry_run = _selection(asked, DEAD_FILTERS)
         letters = self._desk.dead_letters
 
         def find() -> tuple[Iterable[Sequence[DeadLetter]], str]:

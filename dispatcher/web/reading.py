@@ -46,6 +46,12 @@ _NEXT: Final = re.compile(r"([0-9]{1,16})-([0-9]{1,9})")
 _PLACE: Final = "the next of an answer, such as 1795808137017686-50"
 _TIME: Final = "a time such as 2h (that long ago), 2026-11-21 or 2026-11-21T08:00, or seconds since 1970"
 
+DEAD_FILTERS: Final = ("category", "reason", "code", "since", "before", "text")
+"""What ``dead_filter`` takes."""
+
+PARKED_FILTERS: Final = ("category", "reason", "channel", "older_than", "text")
+"""What ``parked_filter`` takes."""
+
 
 class Reading:
     """What is there, as JSON."""

@@ -33,7 +33,7 @@ from dispatcher.web.page import silences, views
 from dispatcher.web.page.looks import Looks
 from dispatcher.web.page.rendering import asset, render, whole
 from dispatcher.web.problems import HEADERS, Problem, unavailable_by
-from dispatcher.web.reading import dead_filter, decision_filter, letter_of, parked_filter
+from dispatcher.web.reading import DEAD_FILTERS, dead_filter, decision_filter, letter_of, parked_filter
 from dispatcher.web.searching import search
 from dispatcher.web.threads import Threads
 
@@ -54,8 +54,6 @@ _HTML_HEADERS: Final = {
 }
 _CHALLENGE: Final = 'Basic realm="dispatcher", charset="UTF-8"'
 """Only at this challenge does a browser ask a person for a token."""
-
-_FILTERS: Final = ("category", "reason", "code", "since", "before", "text")
 
 Facts: TypeAlias = dict[str, Any]
 View: TypeAlias = Callable[[Request], Facts]
@@ -318,7 +316,7 @@ class Page:
             "is_all": is_all,
             "kept": letters.count(),
             "asked": {
-                name: request.query_params[name] for name in _FILTERS if request.query_params.get(name, "").strip()
+                name: request.query_params[name] for name in DEAD_FILTERS if request.query_params.get(name, "").strip()
             },
             "done": done,
             "done_more": is_more,
