@@ -44,17 +44,8 @@ def whole_document(kept: Kept) -> dict[str, Any]:
 
 def begun_document(begun: StoredSilence, wanted: Wanted) -> dict[str, Any]:
     """A silence that was just stored."""
-    idle_us = begun.until_us if wanted.idle_us is None else begun.from_us + wanted.idle_us
-    return {
-        "id": begun.id,
-        "matchers": list(wanted.matchers.texts),
-        "why": wanted.why,
-        "who": wanted.who,
-        "from": begun.from_us / US,
-        "until": begun.until_us / US,
-        "ends": min(begun.until_us, idle_us) / US,
-        "suppressed": 0,
-    }
+    silence = Silence(begun.id, wanted.matchers, wanted.who, wanted.why, begun.from_us, begun.until_us, wanted.idle_us)
+    return silence_document(silence, 0) | {"ends": silence.end_after(begun.from_us) / US}
 
 
 def preview_document(seen: Preview) -> dict[str, Any]:
