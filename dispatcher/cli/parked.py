@@ -54,7 +54,7 @@ class Chosen:
 
 
 @dataclass(slots=True)
-class _Tally:
+class _Done:
     cancelled: int = 0
     left: int = 0
 
@@ -173,8 +173,8 @@ def cancel(  # noqa: PLR0913 - click's signature: one for each option
             wanted = _filter(events, **filters)
             found = list(map(light, islice(events.find(wanted), selection.limit)))
             chosen = Chosen(found, [], parked_in_words(wanted, selection.limit))
-        tally = _cancel_all(terminal, events, chosen, settings, server, yes=yes, as_json=as_json)
-    is_whole = not tally.left and not chosen.missing
+        done = _cancel_all(terminal, events, chosen, settings, server, yes=yes, as_json=as_json)
+    is_whole = not done.left and not chosen.missing
     return DOES_NOT_HOLD if selection.ids and not is_whole else DONE
 
 
@@ -242,7 +242,7 @@ def _cancel_all(  # noqa: PLR0913 - what a command has found, and how it was ask
     *,
     yes: bool,
     as_json: bool,
-) -> _Tally:
+) -> _Done:
     """Cancel them once that is agreed to, with a log line for each, and say how many.
 
     An interruption waits for the page that is under way. Raises ``Ended`` where it is not agreed to, or not finished.
@@ -255,27 +255,27 @@ def _cancel_all(  # noqa: PLR0913 - what a command has found, and how it was ask
     log = build_event_log(
         level=settings.log_level, style=settings.log_format, text=settings.log_text, secrets=settings.secrets()
     )
-    tally = _Tally()
+    done = _Done()
     with Interruption() as interruption:
         try:
             for ids in _pages([each.id for each in found]):
                 with interruption.held_back():
                     cancelled = _cancel(events, ids, log)
-                    tally.cancelled += cancelled
-                    tally.left += len(ids) - cancelled
+                    done.cancelled += cancelled
+                    done.left += len(ids) - cancelled
         except KeyboardInterrupt:
-            raise Ended(INTERRUPTED, f"interrupted: {tally}; {_AGAIN}") from None
+            raise Ended(INTERRUPTED, f"interrupted: {done}; {_AGAIN}") from None
         except GateUnavailable as error:
-            raise Ended(UNREACHABLE, f"{error}: {tally}; {_AGAIN}") from error
+            raise Ended(UNREACHABLE, f"{error}: {done}; {_AGAIN}") from error
         finally:
-            if tally.cancelled:
-                audited(settings, server, "parked cancel", about=chosen.about, count=tally.cancelled)
+            if done.cancelled:
+                audited(settings, server, "parked cancel", about=chosen.about, count=done.cancelled)
     if as_json:
         missing = {"not_parked": chosen.missing}
-        terminal.print_json({"cancelled": tally.cancelled, "no_longer_parked": tally.left, **missing})
+        terminal.print_json({"cancelled": done.cancelled, "no_longer_parked": done.left, **missing})
     else:
-        terminal.print(str(tally))
-    return tally
+        terminal.print(str(done))
+    return done
 
 
 def _cancel(events: ParkedEvents, ids: Sequence[str], log: EventLog) -> int:

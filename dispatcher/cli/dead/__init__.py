@@ -20,7 +20,7 @@ from dispatcher.errors import GateUnavailable
 
 if TYPE_CHECKING:
     from dispatcher.app.servers import Server
-    from dispatcher.cli.dead.replaying import Chosen, Tally
+    from dispatcher.cli.dead.replaying import Chosen, Done
     from dispatcher.cli.dead.waiting import Endings
     from dispatcher.settings.plain import AnySettings
     from dispatcher.store.dead_letters import DeadLetter, DeadLetters, Filter
@@ -176,13 +176,13 @@ def replay(  # noqa: PLR0913 - click's signature: one for each option
     with _open(terminal, filters["category"], quiet=as_json) as opened:
         chosen = _choose(opened.letters, selection)
         if dry_run:
-            tally, are_sent = _preview(terminal, chosen, to, as_json=as_json), True
+            done, are_sent = _preview(terminal, chosen, to, as_json=as_json), True
         else:
-            tally, are_sent = _replay(
+            done, are_sent = _replay(
                 terminal, opened, chosen, to=to, timeout_s=timeout_s if wait else None, as_json=as_json
             )
     _say_unknown(terminal, chosen.unknown)
-    are_missing = selection.ids and (tally.skipped or tally.gone or chosen.unknown)
+    are_missing = selection.ids and (done.skipped or done.gone or chosen.unknown)
     return DOES_NOT_HOLD if are_missing or not are_sent else DONE
 
 
@@ -265,48 +265,48 @@ def _say_unknown(terminal: Terminal, ids: list[str]) -> None:
         terminal.fail(f"there is no dead letter of the id {id_!r}")
 
 
-def _preview(terminal: Terminal, chosen: Chosen, to: str | None, *, as_json: bool) -> Tally:
+def _preview(terminal: Terminal, chosen: Chosen, to: str | None, *, as_json: bool) -> Done:
     """Say what a replay would do."""
     from dispatcher.cli.dead.replaying import preview
 
-    tally, found = preview(chosen, to)
+    done, found = preview(chosen, to)
     if as_json:
-        terminal.print_json(tally.as_json(chosen.unknown, dry_run=True))
+        terminal.print_json(done.as_json(chosen.unknown, dry_run=True))
     else:
         _draw_summary(terminal, found)
-        terminal.print(f"{len(tally.ids)} would be replayed, {tally.skipped} skipped")
-        for reason in tally.reasons():
+        terminal.print(f"{len(done.ids)} would be replayed, {done.skipped} skipped")
+        for reason in done.reasons():
             terminal.say(reason)
-    return tally
+    return done
 
 
 def _replay(  # noqa: PLR0913 - what a command has found, and how it was asked
     terminal: Terminal, opened: Opened, chosen: Chosen, *, to: str | None, timeout_s: float | None, as_json: bool
-) -> tuple[Tally, bool]:
+) -> tuple[Done, bool]:
     """Replay, wait for the ends where a time for that is given, and say what became of all.
 
     Returns whether all that were waited for were sent. Raises ``Ended`` where replay or wait was broken off.
     """
-    from dispatcher.cli.dead.replaying import Tally, replay_all
+    from dispatcher.cli.dead.replaying import Done, replay_all
     from dispatcher.cli.dead.waiting import Endings
     from dispatcher.core.units import normal_channel
 
     speaking = None if as_json else terminal
     about = chosen.about if to is None else f"{chosen.about} to {normal_channel(to)}"
     with Interruption() as interruption:
-        tally = Tally()
+        done = Done()
         try:
-            replay_all(opened.letters, chosen, to, interruption, tally)
+            replay_all(opened.letters, chosen, to, interruption, done)
         finally:
-            if tally.ids:
-                audited(opened.settings, opened.server, "dead replay", about=about, count=len(tally.ids))
-        endings, broken_off = Endings(tally.ids), None
+            if done.ids:
+                audited(opened.settings, opened.server, "dead replay", about=about, count=len(done.ids))
+        endings, broken_off = Endings(done.ids), None
         if timeout_s is None:
-            _say_tally(speaking, tally)
+            _say_done(speaking, done)
         else:
             try:
                 with interruption.held_back():
-                    _say_tally(speaking, tally)
+                    _say_done(speaking, done)
                 _wait(speaking, opened, endings, timeout_s, interruption)
             except KeyboardInterrupt:
                 broken_off = Ended(INTERRUPTED, f"the wait was interrupted; {_THEY_GO_ON}")
@@ -314,17 +314,17 @@ def _replay(  # noqa: PLR0913 - what a command has found, and how it was asked
                 broken_off = Ended(UNREACHABLE, f"{error}: the wait is over; {_THEY_GO_ON}")
             _say_endings(speaking, endings)
     if as_json:
-        told = tally.as_json(chosen.unknown, dry_run=False)
+        told = done.as_json(chosen.unknown, dry_run=False)
         terminal.print_json(told if timeout_s is None else told | endings.as_json())
     if broken_off is not None:
         raise broken_off
-    return tally, timeout_s is None or endings.are_all_sent
+    return done, timeout_s is None or endings.are_all_sent
 
 
-def _say_tally(terminal: Terminal | None, tally: Tally) -> None:
+def _say_done(terminal: Terminal | None, done: Done) -> None:
     if terminal is not None:
-        terminal.print(str(tally))
-        for reason in tally.reasons():
+        terminal.print(str(done))
+        for reason in done.reasons():
             terminal.say(reason)
 
 

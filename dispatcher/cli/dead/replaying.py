@@ -35,7 +35,7 @@ class Chosen:
 
 
 @dataclass(slots=True)
-class Tally:
+class Done:
     """What became of the letters so far. ``ids`` are those of the replayed ones, on the queue."""
 
     ids: list[str] = field(default_factory=list)
@@ -82,8 +82,8 @@ class Tally:
             yield f"{self.gone} gone: replayed or removed meanwhile"
 
 
-def replay_all(letters: DeadLetters, chosen: Chosen, to: str | None, interruption: Interruption, tally: Tally) -> None:
-    """Replay in chunks, to the channel ``to`` if one is named, and count in ``tally``.
+def replay_all(letters: DeadLetters, chosen: Chosen, to: str | None, interruption: Interruption, done: Done) -> None:
+    """Replay in chunks, to the channel ``to`` if one is named, and count in ``done``.
 
     An interruption waits for the chunk that is under way. Raises ``Ended`` that says how far it came.
     """
@@ -92,26 +92,26 @@ def replay_all(letters: DeadLetters, chosen: Chosen, to: str | None, interruptio
         is_long = len(chunk) == CHUNK
         with shown_progress(chosen.total) if is_long and sys.stderr.isatty() else no_progress() as progress:
             while chunk:
-                progress.show(str(tally))
+                progress.show(str(done))
                 with interruption.held_back():
-                    tally.add(chunk, letters.replay(chunk, to))
+                    done.add(chunk, letters.replay(chunk, to))
                 progress.advance(len(chunk))
                 chunk = list(islice(chosen.letters, CHUNK))
-            progress.show(str(tally))
+            progress.show(str(done))
     except KeyboardInterrupt:
-        raise Ended(INTERRUPTED, f"interrupted: {tally}; run it again for the rest") from None
+        raise Ended(INTERRUPTED, f"interrupted: {done}; run it again for the rest") from None
     except GateUnavailable as error:
         again = "whether the next ones were is not known; run it again, none goes twice"
-        raise Ended(UNREACHABLE, f"{error}: {tally}; {again}") from error
+        raise Ended(UNREACHABLE, f"{error}: {done}; {again}") from error
 
 
-def preview(chosen: Chosen, to: str | None) -> tuple[Tally, list[DeadLetter]]:
+def preview(chosen: Chosen, to: str | None) -> tuple[Done, list[DeadLetter]]:
     """What a replay would do, and the letters it would look at."""
-    tally, found = Tally(), []
+    done, found = Done(), []
     for letter in chosen.letters:
         found.append(light(letter))
-        tally.add([letter], [_result(letter, to)])
-    return tally, found
+        done.add([letter], [_result(letter, to)])
+    return done, found
 
 
 def light(letter: DeadLetter) -> DeadLetter:

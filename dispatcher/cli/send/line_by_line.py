@@ -27,7 +27,7 @@ _SURELY_SMALL: Final = MAX_EVENT_BYTES // 6  # written as JSON, a byte becomes a
 
 
 @dataclass(slots=True)
-class _Tally:
+class _Done:
     """What became of what was read; ``last`` is the number of the last line that is accounted for."""
 
     enqueued: int = 0
@@ -44,36 +44,36 @@ class _Tally:
 
 def send_line_by_line(terminal: Terminal, *, as_json: bool) -> int:
     """Enqueue an event for each line of stdin, as they come; returns the exit code."""
-    tally = _Tally()
+    done = _Done()
     try:
-        _send_all(terminal, tally, as_json=as_json)
+        _send_all(terminal, done, as_json=as_json)
     finally:
         if as_json:
-            terminal.print_json(tally.as_json())
-    return DOES_NOT_HOLD if tally.invalid else DONE
+            terminal.print_json(done.as_json())
+    return DOES_NOT_HOLD if done.invalid else DONE
 
 
-def _send_all(terminal: Terminal, tally: _Tally, *, as_json: bool) -> None:
+def _send_all(terminal: Terminal, done: _Done, *, as_json: bool) -> None:
     with open_queue(terminal, quiet=as_json) as queue, Interruption() as interruption:
-        sender = _Sender(terminal, queue, interruption, tally, prints_ids=not as_json)
+        sender = _Sender(terminal, queue, interruption, done, prints_ids=not as_json)
         is_watched = sys.stderr.isatty()
         if is_watched and sys.stdin.isatty():
             terminal.say("reading events, one JSON object on each line, until Ctrl-D")
         try:
             with shown_progress(_size_of_stdin()) if is_watched else no_progress() as progress:
                 sender.send(read_lines(STDIN), progress)
-            if tally.enqueued:
+            if done.enqueued:
                 queue.warn_unless_served()
         except KeyboardInterrupt:
-            raise Ended(INTERRUPTED, f"interrupted: {tally}; lines after {tally.last} were not sent") from None
+            raise Ended(INTERRUPTED, f"interrupted: {done}; lines after {done.last} were not sent") from None
         except QueueUnavailable as error:
             raise Ended(
-                UNREACHABLE, f"{error}: {tally}; of the lines after {tally.last} it is unknown whether some arrived"
+                UNREACHABLE, f"{error}: {done}; of the lines after {done.last} it is unknown whether some arrived"
             ) from error
-    if tally == _Tally(last=tally.last):
+    if done == _Done(last=done.last):
         terminal.say("nothing read from standard input; expected an event on each line")
     elif is_watched and not as_json:
-        terminal.say(str(tally))
+        terminal.say(str(done))
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ class _Sender:
     terminal: Terminal
     queue: Queue
     interruption: Interruption
-    tally: _Tally
+    done: _Done
     prints_ids: bool
     _chunk: list[tuple[int, Event]] = field(default_factory=list)
     _bytes: int = 0
@@ -96,9 +96,9 @@ class _Sender:
                 self._collect(line)
             if line is None or len(self._chunk) == CHUNK or self._bytes > _CHUNK_BYTES:
                 self._hand_over()
-                progress.show(str(self.tally))
+                progress.show(str(self.done))
         self._hand_over()
-        progress.show(str(self.tally))
+        progress.show(str(self.done))
 
     def _collect(self, line: InputLine) -> None:
         self._read = line.number
@@ -107,7 +107,7 @@ class _Sender:
         try:
             event = _event(line)
         except InvalidEvent as error:
-            self.tally.invalid += 1
+            self.done.invalid += 1
             self.terminal.say(f"line {line.number}: {error}")
             return
         self._chunk.append((line.number, event))
@@ -119,7 +119,7 @@ class _Sender:
             numbers = iter([number for number, _ in chunk])
             for results in self.queue.producer.enqueue_chunks([event for _, event in chunk]):
                 self._note(results, numbers)
-            self.tally.last = self._read
+            self.done.last = self._read
 
     def _note(self, results: list[tuple[str, Enqueued]], numbers: Iterator[int]) -> None:
         ids: list[str] = []
@@ -127,11 +127,11 @@ class _Sender:
             for event_id, result in results:
                 number = next(numbers)
                 if result is Enqueued.FULL:
-                    raise Ended(QUEUE_FULL, f"{self.queue.full}: {self.tally}; lines from {number} on were not sent")
+                    raise Ended(QUEUE_FULL, f"{self.queue.full}: {self.done}; lines from {number} on were not sent")
                 ids.append(event_id)
-                self.tally.enqueued += result is Enqueued.DONE
-                self.tally.duplicate += result is Enqueued.DUPLICATE
-                self.tally.last = number
+                self.done.enqueued += result is Enqueued.DONE
+                self.done.duplicate += result is Enqueued.DUPLICATE
+                self.done.last = number
         finally:
             if ids and self.prints_ids:
                 self.terminal.print("\n".join(ids))
