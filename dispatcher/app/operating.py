@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property, partial
 
 from dispatcher.app.limits import LimitsFile, limits_to_look_at
-from dispatcher.app.readers import Readers, workers_of
+from dispatcher.app.readers import Readers, check_layout, parked_events, workers_of
 from dispatcher.app.servers import Server, keys_of
 from dispatcher.core.policy import Policy
-from dispatcher.core.units import US
-from dispatcher.jsonio import answer_text
 from dispatcher.limiter.blocking import Limiter
 from dispatcher.server.connection import connect, translate_outages
-from dispatcher.server.keys import LAYOUT_VERSION
 from dispatcher.server.writing import write_refusal
 from dispatcher.settings.content import policy_if_readable
 from dispatcher.settings.environment import Settings
@@ -21,7 +17,6 @@ from dispatcher.store.audit import Audit
 from dispatcher.store.dead_letters import DeadLetters
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.explanations import Explanations
-from dispatcher.store.intake import wrong_layout
 from dispatcher.store.operator_controls import Pausing
 from dispatcher.store.parked_events import ParkedEvents
 from dispatcher.store.silences import Silencing
@@ -39,10 +34,7 @@ class Desk:
 
     def check(self) -> None:
         """Return where the namespace is one of ours; raises ``ConfigError``, and ``GateUnavailable``."""
-        with translate_outages():
-            layout = self._client.get(self._keys.layout)
-        if layout is not None and (found := answer_text(layout)) != LAYOUT_VERSION:
-            raise wrong_layout(found, self._keys.namespace)
+        check_layout(self._client, self._keys)
 
     @cached_property
     def audit(self) -> Audit:
@@ -108,6 +100,4 @@ class Desk:
 
     def parked(self, policy: Policy) -> ParkedEvents:
         """The parked events, as these limits see them."""
-        remember_us = round(self.settings.dedup_window.total_seconds() * US)
-        policy = replace(policy, by_webhook=self.settings.by_webhook)
-        return ParkedEvents(self._client, self._keys, self._queue, policy, remember_us=remember_us)
+        return parked_events(self._client, self.settings, policy)

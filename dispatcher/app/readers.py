@@ -134,9 +134,14 @@ def open_silencing(settings: AnySettings, server: Server) -> Silencing:
 
 def open_parked_events(settings: Settings, server: Server, policy: Policy) -> ParkedEvents:
     """The parked events of the namespace; raises as ``build_readers`` does."""
+    return parked_events(client_of_namespace(settings, server), settings, policy)
+
+
+def parked_events(client: Client, settings: Settings, policy: Policy) -> ParkedEvents:
+    """The parked events, as these limits see them."""
     from dispatcher.store.parked_events import ParkedEvents
 
-    client, remember_us = client_of_namespace(settings, server), round(settings.dedup_window.total_seconds() * US)
+    remember_us = round(settings.dedup_window.total_seconds() * US)
     policy = replace(policy, by_webhook=settings.by_webhook)
     return ParkedEvents(client, *keys_of(settings), policy, remember_us=remember_us)
 
@@ -163,14 +168,18 @@ def client_of_namespace(settings: AnySettings, server: Server) -> Client:
     """A client of a server that answers; raises as ``build_readers`` does."""
     client = connect(server.url)
     reach(client, server.shown)
-    keys, _ = keys_of(settings)
+    check_layout(client, keys_of(settings)[0])
+    return client
+
+
+def check_layout(client: Client, keys: Keys) -> None:
+    """Return where the namespace is one of ours, or empty; raises ``ConfigError``, and ``GateUnavailable``."""
     with translate_outages():
         layout = client.get(keys.layout)
     if layout is not None and (found := answer_text(layout)) != LAYOUT_VERSION:
         from dispatcher.store.intake import wrong_layout
 
         raise wrong_layout(found, keys.namespace)
-    return client
 
 
 def workers_of(client: Client, queue: QueueKeys) -> Sequence[dict[str, str]]:
