@@ -163,9 +163,12 @@ local function take_new(closed)
     local kept_looks, kept = is_low and 0 or low_looks, is_low and 0 or low
     local most, rest = math.floor(looks - kept_looks), math.floor(room - kept)
     if lengths[n] > 0 then
-      local looked, gone = intake.take_lane(at, at[lane], most, rest, closed and refusal_of or nil)
+      local looked, gone, is_cut = intake.take_lane(at, at[lane], most, rest, closed and refusal_of or nil)
       looks, room = looks - looked, room - looked + gone
       is_left = is_left or lengths[n] > looked
+      if is_cut and lengths[n] > looked then -- the others of this lane come first; the lane low keeps its share
+        looks, room = low_looks, low
+      end
     end
   end
   return is_left

@@ -237,8 +237,6 @@ class Limiter:
                 waiter.wait(turn.wait_s if ends is None else min(turn.wait_s, ends - time.monotonic()))
                 if ends is not None and time.monotonic() >= ends:
                     waiting = waiting._replace(step="leave")
-        except GateUnavailable:  # nor would the server answer that this one leaves: its place lapses
-            raise
         except BaseException:  # interrupted: nobody shall wait for this one; if that cannot be said, it lapses
             with suppress(DispatcherError):
                 self._turn(waiting._replace(step="quit"))

@@ -235,8 +235,6 @@ class AsyncLimiter:
                 await waiter.wait(left_s)
                 if ends is not None and time.monotonic() >= ends:
                     waiting = waiting._replace(step="leave")
-        except GateUnavailable:  # as in Limiter
-            raise
         except BaseException:  # cancelled: nobody shall wait for this one
             quits = self._ask_turn(waiting._replace(step="quit"))
             quits.add_done_callback(_look_at)

@@ -65,17 +65,16 @@ def _quiet(policy: Policy, tree: Tree) -> Iterator[Problem]:
     held = {name: (policy.rule(name), [each for each in ending if each.is_for(name)]) for name in sorted(named)}
     if not policy.reject_unknown:
         held["any other category"] = (policy.defaults, [each for each in ending if each.categories is None])
-    together: dict[tuple[str, ...], int | None] = {}  # most categories have the same, and to look at a year takes time
-    waits: dict[tuple[str, ...], int] = {}
+    waits: dict[tuple[str, ...], int] = {}  # most categories have the same, and to look at a year takes time
     for name, (rule, hours) in held.items():
         of = tuple(each.name for each in hours)
-        if of not in together:
-            together[of] = longest_us(hours, _FROM_US)
-            if together[of] is None:
-                yield _never_end(hours[-1], tree, f" together with {', '.join(of[:-1])}")
-            else:
-                waits[of] = _longest_wait_us(hours)
-        if waits.get(of, 0) >= rule.max_age_us:
+        if of not in waits:
+            for same in _for_the_same(hours):
+                if longest_us(same, _FROM_US) is None:
+                    others = ", ".join(each.name for each in same[:-1])
+                    yield _never_end(same[-1], tree, f" together with {others}")
+            waits[of] = _longest_wait_us(hours)
+        if waits[of] >= rule.max_age_us:
             last = [each for each in hours if each.then is QuietThen.DEFER][-1]
             path: Path = ("quiet", last.name, "times")
             said = (
@@ -91,10 +90,18 @@ def _never_end(quiet: Quiet, tree: Tree, together: str = "") -> Problem:
     return Problem(tree.position(path), shown_path(path), said)
 
 
+def _for_the_same(hours: list[Quiet]) -> list[list[Quiet]]:
+    """All that defer, and those that exempt the same events: there may be events for which each of them holds."""
+    deferring = [each for each in hours if each.then is QuietThen.DEFER]
+    alike = [
+        [each for each in hours if each.unless == unless] for unless in dict.fromkeys(each.unless for each in hours)
+    ]
+    return [deferring, *(each for each in alike if each != deferring)]
+
+
 def _longest_wait_us(hours: list[Quiet]) -> int:
     """How long an event may wait for the end of these hours; one that some of them exempt waits for others alone."""
-    deferring = [each for each in hours if each.then is QuietThen.DEFER]
-    waits = (longest_us(deferring, _FROM_US), longest_us(hours, _FROM_US, QuietThen.DEFER)) if deferring else ()
+    waits = (longest_us(same, _FROM_US, QuietThen.DEFER) for same in _for_the_same(hours))
     return max((each for each in waits if each is not None), default=0)
 
 

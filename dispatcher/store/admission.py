@@ -43,7 +43,7 @@ from dispatcher.store.script_rows import about_of, once_beside_key, told_of
 from dispatcher.store.tallies import collects_us, samples_of
 
 MOST_CATEGORIES: Final = 1_024
-"""Categories that are named at a time. One more takes the place of one of which no event came for ``IDLE_S``.
+"""Categories named at a time. Once in ``IDLE_S``, one more takes the place of one of which none came for as long.
 
 Each adds some 140 bytes to each ``take``. Where its events come, to ask its limits costs the server some 20 us.
 """
@@ -120,6 +120,7 @@ class Prefilter:
         self._soonest_s = math.inf
         self._call: PrefilterCall | None = None
         self._repeats: dict[str, _Repeats] = {}
+        self._replaced_s = -math.inf
 
     def add_repeats(self, category: str, window_us: int, *, configured: bool) -> None:
         """Name the category as one whose repeats are dropped, for a while or until quiet hours begin."""
@@ -162,9 +163,10 @@ class Prefilter:
         if len(named) < MOST_CATEGORIES:
             return True
         category, oldest = next(iter(named.items()))
-        if now_s - oldest.came_s < IDLE_S:
+        if now_s - max(oldest.came_s, self._replaced_s) < IDLE_S:
             return False
         del named[category]
+        self._replaced_s = now_s
         return True
 
     def follow(self, hours: QuietHours) -> None:

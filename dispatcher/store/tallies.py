@@ -139,14 +139,14 @@ def _read(id_: str, telling: Telling, category: str, payload: bytes) -> Tally:
     facts = dict(zip(row[::2], row[1::2], strict=True))
     if "count" not in facts:
         return _nothing(id_, telling, category)
-    outcome, _, _, (scope, limit, _), _ = decode(facts["why"])
+    outcome, _, _, (scope, limit, _), said = decode(facts["why"])
     return Tally(
         id=id_,
         telling=telling,
         category=category,
-        outcome=outcome,
+        outcome="mixed" if "mixed" in said else outcome,
         scope=scope,
-        limit=limit,
+        limit="" if "several" in said else limit,
         count=int(facts["count"]),
         first_us=int(facts["first"]),
         last_us=int(facts["last"]),

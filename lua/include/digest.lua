@@ -140,22 +140,28 @@ local digest = module(function(digest)
     end
   end
 
-  -- What a tally keeps of why its newest event was refused: with "mixed" for its outcome where earlier ones had another, and ''
-  -- for its limit where another one refused earlier ones. An event that nothing refused yet waits 0: it names no limit.
+  -- What a tally keeps of why its newest event was refused; and in the last part "mixed" where earlier ones had another outcome,
+  -- and "several" where another limit refused some of them. What nothing refused, since it waits behind others, waits 0: it names
+  -- the limit of those.
   function digest.combined(earlier, why)
     if not is_why(earlier) then
       return why
     end
     local was, is = cjson.decode(earlier), cjson.decode(why)
-    local refusal, earlier_refusal = is[4], was[4]
-    if was[1] ~= is[1] then
-      is[1] = 'mixed'
+    local refusal, before, said = is[4], was[4], type(was[5]) == 'table' and was[5] or {}
+    local was_refused, is_refused = before[3] ~= 0, refusal[3] ~= 0
+    local is_another = was_refused and is_refused and (refusal[1] ~= before[1] or refusal[2] ~= before[2])
+    if not is_refused and was_refused then
+      is[4] = before
     end
-    if refusal[3] == 0 then
-      is[4] = earlier_refusal
-    elseif earlier_refusal[3] ~= 0 and (refusal[1] ~= earlier_refusal[1] or refusal[2] ~= earlier_refusal[2]) then
-      refusal[2] = ''
-    end
+    is[5] = { mixed = (said.mixed or was[1] ~= is[1]) and true or nil, several = (said.several or is_another) and true or nil }
+    return cjson.encode(is)
+  end
+
+  -- The same of the newest event alone.
+  function digest.alone(why)
+    local is = cjson.decode(why)
+    is[5] = {}
     return cjson.encode(is)
   end
 
@@ -267,6 +273,10 @@ local digest = module(function(digest)
     end
     plan.hset(key, 'count', digits(total - shown))
     plan.hset(key, 'first', digits(first))
+    local why = plan.hget(key, 'why')
+    if is_why(why) then
+      plan.hset(key, 'why', digest.alone(why))
+    end
     if #left > 0 then
       plan.hset(key, 'samples', cjson.encode(left))
     end
@@ -337,11 +347,13 @@ local digest = module(function(digest)
   end
 
   -- Forgets the repeats of an event that waits and is to be cancelled. Returns its `why`, which says how many they were.
-  function digest.cancel_repeats(at, header, why)
+  function digest.cancel_repeats(at, event_id, header, why)
     for _, name in ipairs(header.slots or header.holds or {}) do
       local once = string.match(name, '^once:(.*)$')
       local id = once and 'repeat:' .. header.category .. ':' .. once
-      if id and not plan.hget(at.tally_prefix .. id, 'ts') then -- else they are those of an earlier message
+      local key = at.scope_prefix .. name
+      local is_its_own = once and slots.holder(key, math.huge, at.now) == slots.member(key, record.slot(header), event_id)
+      if is_its_own and not plan.hget(at.tally_prefix .. id, 'ts') then -- else they repeat another event, or an earlier message
         local count = digest.drop_repeats(at, id, at.tally_prefix .. id)
         local said = cjson.decode(why)
         said[5].repeats = count > 0 and count or nil

@@ -479,7 +479,7 @@ local intake = module(function(intake)
 
   -- Looks at up to `most` new events of a lane that holds some, and hands out up to `room`; fewer if they are large, or if the pre-check
   -- ends them in many groups. `refusal_of` returns the group in which an event with a mark ends; absent without a pre-check. Returns
-  -- how many events it looked at, and how many of these were refused.
+  -- how many events it looked at, how many of these were refused, and whether the groups were too many for more of this lane.
   function intake.take_lane(at, lane, most, room, refusal_of)
     local popped, gone, most_groups = 0, 0, #intake.refused + MOST_GROUPS
     while popped < most and popped - gone < room and not intake.is_full() and #intake.refused < most_groups do
@@ -500,7 +500,7 @@ local intake = module(function(intake)
     if popped > 0 then
       plan.write('LTRIM', lane, popped, -1)
     end
-    return popped, gone
+    return popped, gone, #intake.refused >= most_groups
   end
 
   -- Fits to the record what it shows of the events that the pre-check ends.

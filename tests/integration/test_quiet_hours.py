@@ -439,6 +439,20 @@ def test_of_several_quiet_hours_those_that_end_last_count(redis: Database) -> No
     assert category_line(stage, "quiet:category:drops") == ["b", "a"]
 
 
+def test_a_digest_of_quiet_hours_that_follow_each_other_names_the_last(redis: Database) -> None:
+    text = LIMITS + '  long: {times: ["11:30-13:00"], zone: UTC, categories: [talk], then: digest}\n'
+    stage = Stage(redis, policy_from(text))
+    ann = stage.worker("ann")
+    send(stage, "a", category="talk")
+    run(ann)
+    until(stage, NOON_US + 600 * US)
+    send(stage, "b", "c", category="talk")
+    run(ann)
+    until(stage, NOON_US + 3_700 * US)
+    run(ann)
+    assert "3 *talk* in quiet hours (long)" in ann.desk.messages[-1].text
+
+
 def test_the_pre_check_leaves_out_what_is_quiet(stage: Stage, ann: Worker) -> None:
     until(stage, NOON_US - 7_200 * US - 60 * US)
     version = stage.put_in_force(LIMITS)

@@ -218,27 +218,6 @@ def test_a_task_is_cancelled_within_a_second_where_the_server_does_not_answer(ow
     asyncio.run(main())
 
 
-def test_a_task_that_waits_on_a_server_that_answers_no_more_asks_it_once(own_server: RedisServer) -> None:
-    def connections(client: Database) -> int:
-        return int(client.info("stats")["total_connections_received"])
-
-    async def main() -> None:
-        async with redis.asyncio.Redis.from_url(own_server.url, socket_timeout=QUIT_S, retry=None) as client:
-            limiter = AsyncLimiter(client, namespace="shop")
-            await limiter.acquire(ONE)
-            waits = asyncio.create_task(limiter.acquire(ONE, timeout=0.5))
-            with own_server.client() as watcher:
-                await in_line(watcher, 1)
-                before = connections(watcher)
-                own_server.freeze()
-                await asyncio.wait({waits})
-                own_server.cont()
-                assert connections(watcher) == before
-            assert isinstance(waits.exception(), GateUnavailable)
-
-    asyncio.run(main())
-
-
 class Credentials(CredentialProvider):
     """Those of nobody; with ``fails`` there are none to be had."""
 

@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from typing import Final
@@ -324,30 +324,6 @@ def test_a_waiter_is_told_that_the_server_has_gone(own_server: RedisServer) -> N
     own_server.kill()
     ended(thread)
     assert len(raised) == 1
-
-
-def connections(client: Redis) -> int:
-    """How many there were since the server began."""
-    return int(client.info("stats")["total_connections_received"])
-
-
-def test_a_waiter_on_a_server_that_answers_no_more_asks_it_once(own_server: RedisServer) -> None:
-    """It does not ask such a server to forget its place, which is passed by."""
-    user = scope("1/1h")
-
-    def wait() -> None:
-        with connect(own_server.url, timeout_s=ANSWER_S) as client, suppress(GateUnavailable):
-            Limiter(client, namespace="shop").acquire(user, timeout=0.5)
-
-    with connect(own_server.url) as client:
-        Limiter(client, namespace="shop").acquire(user)
-        thread = in_thread(wait)
-        await_line(client, 1)
-        before = connections(client)
-        own_server.freeze()
-        ended(thread)
-        own_server.cont()
-        assert connections(client) == before
 
 
 class Credentials(CredentialProvider):

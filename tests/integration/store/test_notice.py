@@ -277,3 +277,20 @@ def test_an_end_that_has_its_turn_when_suppression_goes_on_gives_its_slots_back(
     assert not any(slot.startswith(NOTICE) for slot in stage.held("global"))
     assert stage.redis.zscore(stage.keys.timers, NOTICE) is not None
     assert len(digest_posts(ann)) == told
+
+
+def test_what_is_refused_while_a_notice_of_several_limits_is_posted_names_its_own(redis: Database) -> None:
+    stage = Stage(redis, telling_policy("3/30m", "4/30m", OnLimit.DROP, notice=True))
+    ann, bob = stage.worker("ann"), stage.worker("bob")
+    storm(stage, 5)
+    ann.run()
+    storm(stage, 1, category="other")
+    storm(stage, 1)
+    ann.run()
+    while not (started := ann.go()):
+        stage.clock.forward(10)
+    storm(stage, 5)
+    bob.run()
+    ann.deliver(started)
+    wait_until(stage, 4 * WINDOW_S, ann)
+    assert [" over several limits from " in text for text in texts(ann)] == [False, True, False, False]

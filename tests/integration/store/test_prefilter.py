@@ -659,6 +659,17 @@ def test_events_of_many_categories_are_ended_in_several_calls_and_those_of_the_l
     assert (gone(second), second.more) == ([f"c{n}-more" for n in range(256, 300)], False)
 
 
+def test_what_a_call_leaves_in_a_lane_for_its_many_categories_comes_before_lower_lanes(stage: Stage) -> None:
+    categories = [f"c{n}" for n in range(300)]
+    ann = close(stage, OURS, *categories)
+    for category in categories:
+        stage.send(f"{category}-more", category=category, priority=Lane.HIGH)
+    stage.send("high", category="free", priority=Lane.HIGH)
+    stage.send("normal", category="free")
+    stage.send("low", category="free", priority=Lane.LOW)
+    assert [handed_out(ann.take(new=100)) for _ in range(2)] == [["low"], ["high", "normal"]]
+
+
 def test_a_category_whose_events_come_is_named_longer_than_one_whose_events_do_not(stage: Stage) -> None:
     names = [f"c{n}" for n in range(MOST_CATEGORIES)]
     stage.intake = Intake(stage.redis, stage.keys, stage.queue, max_waiting=10_000, clock=stage.clock)
@@ -668,6 +679,8 @@ def test_a_category_whose_events_come_is_named_longer_than_one_whose_events_do_n
     assert gone(ann.take()) == ["of-c0"]
     stage.send("late-sent", "late-dropped", category="late")
     ann.run()
+    stage.send("later-sent", "later-dropped", category="later")
+    ann.run()  # within a second of the other: nothing is named in another's place
     for name in ("c0", "c1", "c2", "late"):
         stage.send(f"{name}-more", category=name)
     taken = ann.take()

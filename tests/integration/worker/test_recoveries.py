@@ -14,7 +14,7 @@ from dispatcher.core.explain import clock_of, ended
 from dispatcher.core.limits import US, Limit
 from dispatcher.core.once import Once, Then
 from dispatcher.core.policy import CategoryRule, OnLimit, OnResolved, WhileWaiting
-from dispatcher.core.posts import Receipt, Rejected, Retryable
+from dispatcher.core.posts import Ambiguous, Receipt, Rejected, Retryable
 from dispatcher.core.rendering import MAX_TEXT
 from dispatcher.core.states import Recovered
 from dispatcher.store.dead_letters import DeadLetters, Filter
@@ -596,6 +596,22 @@ def test_repeats_of_a_failure_that_is_never_posted_are_forgotten_with_it(stage: 
     assert ends(stage) == {"f": "dropped resolved", "g": "digested repeat", "r": "dropped unposted"}
     told = Explanations(stage.redis, stage.keys, stage.queue, clock=stage.clock).explain("f").sentence
     assert told.endswith(" before it was posted, as r says. No message tells of its 1 repeat.")
+
+
+def test_the_end_of_an_event_whose_key_another_took_leaves_the_repeats_of_that(stage: Stage, ann: Worker) -> None:
+    ann.desk.reply = lambda _: Ambiguous("timeout", "no answer")
+    fire(stage, "f", category="slowly")
+    ann.run()
+    ann.desk.reply = lambda message: Receipt(message.channel, "2.0")
+    stage.clock.now_us += HOUR_US + US
+    stage.send("x", category="slow")
+    ann.deliver(ann.go(due=0))  # the pace of the channel is used up
+    fire(stage, "g", "h", "i", category="slowly")
+    ann.deliver(ann.go(due=0))
+    cancel(stage, "f")
+    assert stage.snapshot().all_tallies == 1
+    told = Explanations(stage.redis, stage.keys, stage.queue, clock=stage.clock).explain("f").sentence
+    assert "repeat" not in told
 
 
 def test_repeats_of_a_failure_that_an_operator_cancels_are_told_with_its_end_and_not_in_the_next_message(

@@ -216,6 +216,15 @@ def test_what_waits_for_less_is_not(text: str) -> None:
     assert read_policy(text, "limits.yaml")[0].quiet
 
 
+def test_hours_with_another_unless_count_by_themselves() -> None:
+    """There may be no event for which both hold."""
+    text = hours(times='["08:00-20:00"]', unless="{severity: critical|error}", then="drop")
+    text += '  o: {times: ["20:00-08:00"], zone: UTC, categories: [a], unless: {severity: critical}, then: defer}\n'
+    read_policy(text, "limits.yaml")
+    with pytest.raises(ConfigError):
+        read_policy(text.replace("critical|error", "critical"), "limits.yaml")
+
+
 @pytest.mark.parametrize(
     ("text", "warning"),
     [
