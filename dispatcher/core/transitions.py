@@ -228,9 +228,7 @@ def drops(candidate: Candidate, policy: Policy) -> tuple[bool, Counting | None]:
     if leased.replays or is_quiet_line(leased.line):
         return False, None
     match policy.rule(leased.event.category).on_limit:
-        case OnLimit.DROP if leased.is_fresh:
-            return True, policy.counting(leased.event.category)
-        case OnLimit.DIGEST if not leased.was_admitted:
+        case OnLimit.DROP | OnLimit.DIGEST if not leased.was_admitted:
             return True, policy.counting(leased.event.category)
         case _:
             return False, None

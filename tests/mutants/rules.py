@@ -115,10 +115,10 @@ RULES: Final = (
         "tests/integration/store/test_endurance.py",
     ),
     Rule(
-        "core: who came back is dropped without a look at its slots",
-        "dispatcher/core/transitions.py",
-        "case OnLimit.DROP if leased.is_fresh:",
-        "case OnLimit.DROP:",
+        "store: who came back is dropped without a look at its slots",
+        "dispatcher/store/admission.py",
+        '            facts["release"] = owning',
+        "            pass",
         "tests/integration/store/test_take.py",
     ),
     Rule(
