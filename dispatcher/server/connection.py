@@ -7,6 +7,7 @@ itself (``max_connections``) is left to it.
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import math
 import os
@@ -515,6 +516,12 @@ def _least(own_s: float | None, left_s: float) -> float:
     return left_s if own_s is None else min(own_s, left_s)
 
 
+def _held_lock() -> threading.Lock:
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
 @dataclass(slots=True, eq=False)
 class _Opening:
     """A connection that a thread is opening; whoever waits for it may give up, and the next one go on waiting."""
@@ -522,8 +529,10 @@ class _Opening:
     pin: Pin
     is_begun: bool = False
     is_awaited: bool = True
+    is_done: bool = False
     failure: BaseException | None = None
-    done: threading.Event = field(default_factory=threading.Event)
+    wakes: threading.Lock = field(default_factory=_held_lock)
+    """Held until it is done; no Event, see ``Pinned``."""
 
 
 class Pinned:
@@ -543,11 +552,14 @@ class Pinned:
 
     def _begin(self) -> None:
         self._pid = os.getpid()
-        self._room = threading.Condition()
+        # Not a Condition, nor an Event: a signal handler may raise at any step of Python code, as in a Condition's
+        # __enter__, and would leave it held for ever. A lock is taken in one step.
+        self._lock = threading.Lock()
         self._pins: WeakSet[Pin] = WeakSet()
         self._idle: deque[Pin] = deque()
         self._abandoned: list[_Opening] = []
-        self._waiting = 0
+        self._turns: deque[threading.Lock] = deque()
+        """Of those who wait for a connection: each is held until it is their turn to look."""
 
     def shorten_timeout(self, timeout_s: float) -> None:
         """From the next command on a call may take no longer than this in all."""
@@ -624,9 +636,9 @@ class Pinned:
 
     def _tell(self) -> None:
         """Wake one who waits for a connection."""
-        if self._waiting:
-            with self._room:
-                self._room.notify()
+        if self._turns:
+            with suppress(IndexError):  # others woke all of them meanwhile
+                self._turns.popleft().release()
 
     def _take(self, ends_s: float | None) -> Pin:
         if self._pid != os.getpid():
@@ -658,24 +670,30 @@ class Pinned:
 
     def _place(self, ends_s: float | None) -> Pin | _Opening:
         """Whatever there is first: one that is being opened for nobody, room for a new one, one that came back."""
-        with self._room:
-            self._waiting += 1
-            try:
-                while True:
+        turn = _held_lock()
+        self._turns.append(turn)
+        try:
+            while True:
+                with self._lock:
                     if self._abandoned:
-                        opening = self._abandoned.pop()
+                        opening = self._abandoned[-1]
                         opening.is_awaited, opening.pin.bound.ends_s = True, ends_s
-                        return opening
+                        return self._abandoned.pop()
                     if len(self._pins) < self._most:
                         pin = self._make()
                         self._pins.add(pin)
                         return _Opening(pin)
-                    try:
-                        return self._idle.pop()
-                    except IndexError:
-                        self._room.wait(_LOOK_AGAIN_S if ends_s is None else min(_LOOK_AGAIN_S, _left(ends_s)))
-            finally:
-                self._waiting -= 1
+                try:
+                    return self._idle.pop()
+                except IndexError:
+                    pass
+                if turn.acquire(timeout=_LOOK_AGAIN_S if ends_s is None else min(_LOOK_AGAIN_S, _left(ends_s))):
+                    self._turns.append(turn)
+        finally:
+            try:
+                self._turns.remove(turn)
+            except ValueError:  # it was woken and needs it no more
+                self._tell()
 
     def _make(self) -> Pin:
         pool: Any = self._pool()
@@ -687,8 +705,12 @@ class Pinned:
         """Open it, in a thread where there is an end: not all that this waits for can be told when to stop."""
         opening.is_begun = True
         if ends_s is not None:
-            with suppress(RuntimeError):  # the interpreter is ending, and begins no thread any more
-                threading.Thread(target=self._open, args=(opening, ends_s), name="redis-connect", daemon=True).start()
+            try:
+                _thread.start_new_thread(self._open, (opening, ends_s))  # Thread.start waits for an Event
+            except RuntimeError as error:  # the interpreter is ending, and begins no thread any more
+                if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
+                    raise  # it is a signal handler's, and the thread has begun
+            else:
                 return
         self._open(opening, ends_s)
 
@@ -698,8 +720,9 @@ class Pinned:
         except BaseException as error:  # noqa: BLE001 - whoever waits for it is told
             opening.failure = error
         opening.pin.generation = self._generation
-        with self._room:
-            opening.done.set()
+        with self._lock:
+            opening.is_done = True
+            opening.wakes.release()
             if opening.is_awaited:
                 return
             self._abandoned.remove(opening)
@@ -711,12 +734,12 @@ class Pinned:
     def _await(self, opening: _Opening, ends_s: float | None) -> None:
         """Raises ``TimeoutError`` of redis-py at the end; the connection is then for whoever comes next."""
         try:
-            opening.done.wait(None if ends_s is None else _left(ends_s))
+            opening.wakes.acquire(timeout=-1 if ends_s is None else _left(ends_s))
         finally:
-            with self._room:
-                if not opening.done.is_set():
-                    opening.is_awaited = False
+            with self._lock:
+                if not opening.is_done:
                     self._abandoned.append(opening)
+                    opening.is_awaited = False
         if not opening.is_awaited:
             raise Unanswered("Timeout connecting to server")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -130,6 +131,44 @@ def test_an_interrupted_caller_leaves_its_place_to_others(own_server: RedisServe
         commands = pinned(client)
         commands._take(None)  # noqa: SLF001 - as if a signal broke in before anything else was done with it
         assert commands.execute("PING") == b"PONG"
+
+
+def test_a_caller_that_a_signal_interrupts_at_any_step_holds_nothing_that_others_need(own_server: RedisServer) -> None:
+    class Interrupted(BaseException):
+        """What a signal handler raises."""
+
+    def interrupt_at(step: int) -> Callable[[Any, str, object], None]:
+        """Raises where the interpreter lets a signal handler run: as a function begins, and as one of C has ended."""
+        left = step
+
+        def profile(frame: Any, event: str, _argument: object) -> None:  # noqa: ANN401 - as of sys.setprofile
+            nonlocal left
+            if event in {"call", "c_return"} and frame.f_code.co_filename in files:
+                left -= 1
+                if left < 0:
+                    raise Interrupted
+
+        return profile
+
+    def is_interrupted(step: int) -> bool:
+        with connect(own_server.url) as client:
+            commands, others = pinned(client), list[BaseException]()
+            sys.setprofile(interrupt_at(step))
+            try:
+                commands.execute("PING", ends_s=time.monotonic() + PATIENCE_S)
+            except Interrupted:
+                return True
+            finally:
+                sys.setprofile(None)
+                others += in_threads(1, lambda: commands.execute("PING", ends_s=time.monotonic() + PATIENCE_S))
+                assert others == [], f"after an interruption at step {step}"
+            return False
+
+    files = {dispatcher.server.connection.__file__, threading.__file__}
+    steps = 0
+    while is_interrupted(steps):
+        steps += 1
+    assert steps > 20
 
 
 def test_an_answer_that_drips_ends_at_the_clients_timeout() -> None:
