@@ -121,7 +121,7 @@ class Producer:
         """Enqueue one event in one round trip; returns its id, of a duplicate too unless ``on_duplicate="raise"``.
 
         ``fields`` are those of ``Event``: channel, blocks, thread, thread_ts, priority, labels, created_at, max_age,
-        mrkdwn.
+        not_before, delay, mrkdwn, dedup_key, status, once_key.
         Raises ``InvalidEvent``, ``QueueFull``, ``QueueUnavailable`` (within 2 s), ``DuplicateEvent``; ``ConfigError``
         where the server answers and will not have it (another namespace's queue, no permission, a wrong password);
         ``ValueError`` for an ``on_duplicate`` that is neither.

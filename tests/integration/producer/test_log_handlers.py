@@ -16,6 +16,7 @@ import pytest
 import structlog
 
 from dispatcher import Event, InvalidEvent, Producer, QueueUnavailable
+from dispatcher.core.rendering import message_for
 from dispatcher.handlers import DispatcherHandler, structlog_processor
 from dispatcher.producer.background import EXIT_S, BackgroundSender
 from dispatcher.producer.log_handlers import MOST_TRACEBACK
@@ -43,6 +44,11 @@ def logger() -> Iterator[logging.Logger]:
 
 def fail(words: str) -> None:
     raise ValueError(words)
+
+
+def left_out(too_many: int, invalid: int) -> dict[str, str]:
+    """What a sender of these tests tells."""
+    return {"category": "errors", "text": f"{too_many + invalid} left out"}
 
 
 class Hindered:
@@ -107,6 +113,36 @@ def test_a_traceback_is_a_code_block_that_is_cut_in_its_middle(redis: Database, 
     assert len(event.text) < MOST_TRACEBACK + 200
 
 
+def test_the_end_of_a_long_traceback_is_posted_though_its_characters_grow_when_they_are_escaped(
+    redis: Database, logger: logging.Logger
+) -> None:
+    logger.addHandler(DispatcherHandler(producer=Producer(redis)))
+    try:
+        fail("<&>" * MOST_TRACEBACK + "the end")
+    except ValueError:
+        logger.exception("&" * 1_000)
+    logger.handlers[0].flush()
+    (event,) = queued(redis)
+    posted = message_for(event, "id", "#errors").text
+    assert posted.startswith("&amp;" * 199 + "…\n```\nTraceback (most recent call last):")
+    assert posted.endswith("the end\n```")
+    assert MOST_TRACEBACK < len(posted) < 1_000 + MOST_TRACEBACK + 100
+
+
+def test_the_stack_that_a_record_carries_is_shown_under_its_traceback(redis: Database, logger: logging.Logger) -> None:
+    logger.addHandler(DispatcherHandler(producer=Producer(redis)))
+    logger.error("one", stack_info=True)
+    try:
+        fail("why")
+    except ValueError:
+        logger.exception("two", stack_info=True)
+    logger.handlers[0].flush()
+    alone, below = (event.text for event in queued(redis))
+    assert alone.startswith("one\n```\nStack (most recent call last):\n")
+    assert "ValueError: why\nStack (most recent call last):\n" in below
+    assert below.endswith("\n```")
+
+
 @pytest.mark.parametrize(
     ("message", "text"),
     [
@@ -151,7 +187,15 @@ def test_a_producer_that_logs_hands_over_no_record_of_its_own_thread(redis: Data
 
 
 @pytest.mark.parametrize(
-    "fields", [{"category": "no name"}, {"max_age": "a while"}, {"priority": "urgent"}, {"labels": ["db1"]}]
+    "fields",
+    [
+        {"category": "no name"},
+        {"max_age": "a while"},
+        {"priority": "urgent"},
+        {"labels": ["db1"]},
+        {"labels": {f"label {n}": "x" for n in range(31)}},  # with host and level there are 33
+    ],
+    ids=lambda fields: next(iter(fields)),
 )
 def test_fields_that_no_event_can_have_are_refused_at_once(fields: dict[str, Any]) -> None:
     for make in (DispatcherHandler, structlog_processor):
@@ -274,6 +318,70 @@ def test_structlogs_entries_are_handed_over_by_their_notify_and_pass_unchanged(r
     ]
 
 
+def test_an_entry_with_an_exception_is_sent_with_its_traceback_and_a_key(redis: Database) -> None:
+    process, entry = structlog_processor(producer=Producer(redis)), {"event": "boom", "notify": "errors"}
+    try:
+        fail("why")
+    except ValueError as error:
+        for exc_info in (True, error, sys.exc_info()):
+            process(None, "error", {**entry, "exc_info": exc_info})
+        process(None, "error", structlog.processors.format_exc_info(None, "error", {**entry, "exc_info": True}))
+    process(None, "error", {**entry, "stack": "Stack (most recent call last):"})
+    until(lambda: len(queued(redis)) == 5, "all events")
+    *failed, other = queued(redis)
+    assert all(event.text.startswith("boom\n```\nTraceback (most recent call last):") for event in failed)
+    assert all(event.text.endswith("ValueError: why\n```") for event in failed)
+    assert other.text == "boom\n```\nStack (most recent call last):\n```"
+    assert len({event.dedup_key for event in failed[:3]}) == 1
+    assert other.dedup_key not in {None, failed[0].dedup_key}
+
+
+@pytest.mark.parametrize("notify", [None, False])
+def test_an_entry_whose_notify_says_no_is_not_sent(redis: Database, notify: object) -> None:
+    process = structlog_processor(producer=Producer(redis))
+    process(None, "error", {"event": "silent", "notify": notify})
+    process(None, "error", {"event": "last", "notify": "errors"})
+    until(lambda: queued(redis), "the event")
+    assert [event.text for event in queued(redis)] == ["last"]
+
+
+def test_an_entry_of_which_no_event_can_be_made_passes_and_is_counted(
+    redis: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Unspeakable:
+        def __str__(self) -> NoReturn:
+            raise RuntimeError("no words")
+
+    process = structlog_processor(producer=Producer(redis))
+    entry = {"event": Unspeakable(), "notify": "errors"}
+    assert process(None, "error", entry) is entry
+    process(None, "error", {"event": "no category", "notify": True})
+    process(None, "error", {"event": "good", "notify": "errors"})
+    until(lambda: len(queued(redis)) == 2, "the good one, and the count")
+    texts = {event.text for event in queued(redis)}
+    assert texts == {"good", "2 log entries were left out: 2 not valid (stderr says why)"}
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == "dispatcher: an event is left out, it is not valid: RuntimeError: no words"
+    assert second.startswith(
+        "dispatcher: an event with the text 'no category' is left out, it is not valid: category is True, expected "
+    )
+
+
+def test_each_reason_why_records_are_invalid_is_said_once_on_stderr_and_ten_in_all(
+    redis: Database, logger: logging.Logger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logger.addHandler(DispatcherHandler(producer=Producer(redis)))
+    for number in [0, 0, *range(12)]:
+        logger.error("order %d", number, extra={"dispatch": {"category": f"no name {number}"}})
+    logger.handlers[0].flush()
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == (
+        "dispatcher: an event with the text 'order 0' is left out, it is not valid: category is 'no name 0', "
+        "expected 1 to 64 of A-Z a-z 0-9 _ . : - beginning with a letter or digit"
+    )
+    assert [line.partition(" is left out")[0][-2:] for line in said] == [f"{n}'"[-2:] for n in range(10)]
+
+
 def test_events_that_are_invalid_are_counted_and_hold_up_no_other(redis: Database, logger: logging.Logger) -> None:
     logger.addHandler(DispatcherHandler(producer=Producer(redis)))
     logger.error("one", extra={"dispatch": {"category": "no name"}})
@@ -281,7 +389,8 @@ def test_events_that_are_invalid_are_counted_and_hold_up_no_other(redis: Databas
         logger.error("")
     logger.error("two", extra={"dispatch": {"labels": None}})
     logger.handlers[0].flush()
-    assert sorted(event.text.partition(":")[0] for event in queued(redis)) == ["7 log records were left out", "two"]
+    told = "7 log records were left out: 7 not valid (stderr says why)"
+    assert sorted(event.text for event in queued(redis)) == [told, "two"]
 
 
 def test_an_event_that_fails_in_an_unknown_way_is_counted_and_holds_up_no_other(redis: Database) -> None:
@@ -293,7 +402,7 @@ def test_an_event_that_fails_in_an_unknown_way_is_counted_and_holds_up_no_other(
                 raise TypeError
             return Producer(redis).send_many(events)
 
-    sender = BackgroundSender(Fails, lambda count: {"category": "errors", "text": f"{count} left out"}, every_s=60)
+    sender = BackgroundSender(Fails, left_out, every_s=60)
     for text in ("one", "two", "poison", "three"):
         sender.offer({"category": "errors", "text": text})
     until(lambda: sender.flush() and len(queued(redis)) == 4, "all but the one, and the count")
@@ -341,7 +450,7 @@ def test_an_id_that_is_none_is_generated_once(redis: Database) -> None:
                 raise QueueUnavailable("the answer was lost")
             return given
 
-    sender = BackgroundSender(LosesAnAnswer, lambda count: {"category": "errors", "text": f"{count} left out"})
+    sender = BackgroundSender(LosesAnAnswer, left_out)
     sender.offer({"category": "errors", "text": "one", "id": None})
     assert sender.flush(10)
     assert len(queued(redis)) == 1
@@ -361,9 +470,7 @@ def test_how_many_were_left_out_is_told_once_though_answers_are_lost(redis: Data
                 raise QueueUnavailable("the answer was lost")
             return ids
 
-    sender = BackgroundSender(
-        LosesAnswers, lambda count: {"category": "errors", "text": f"{count} left out"}, most_waiting=1, every_s=60
-    )
+    sender = BackgroundSender(LosesAnswers, left_out, most_waiting=1, every_s=60)
     for text in ("one", "two", "three"):
         sender.offer({"category": "errors", "text": text})
     assert sender.flush()
@@ -378,7 +485,7 @@ def test_a_thousand_events_wait_beside_those_that_are_being_handed_over_and_no_m
         goes_on.wait(10)
         return Producer(redis)
 
-    sender = BackgroundSender(connect, lambda count: {"category": "errors", "text": f"{count} left out"}, every_s=60)
+    sender = BackgroundSender(connect, left_out, every_s=60)
     for n in range(200):
         sender.offer({"category": "errors", "text": f"in hand {n}"})
     assert asked.wait(10)
@@ -398,7 +505,7 @@ def test_a_sender_that_is_closed_hands_over_what_is_valid_of_the_batch_in_hand(r
         goes_on.wait(10)
         return Producer(redis)
 
-    sender = BackgroundSender(connect, lambda count: {"category": "errors", "text": f"{count} left out"})
+    sender = BackgroundSender(connect, left_out)
     for text in ("", "good"):
         sender.offer({"category": "errors", "text": text})
     assert asked.wait(10)
@@ -409,7 +516,7 @@ def test_a_sender_that_is_closed_hands_over_what_is_valid_of_the_batch_in_hand(r
 
 
 def test_a_count_of_which_no_event_can_be_made_holds_up_nothing(redis: Database) -> None:
-    sender = BackgroundSender(lambda: Producer(redis), lambda _count: {"category": "no name"})
+    sender = BackgroundSender(lambda: Producer(redis), lambda *_counts: {"category": "no name"})
     for text in ("", "good"):
         sender.offer({"category": "errors", "text": text})
     assert sender.flush()
@@ -417,7 +524,7 @@ def test_a_count_of_which_no_event_can_be_made_holds_up_nothing(redis: Database)
 
 
 def test_a_closed_sender_takes_events_again(redis: Database) -> None:
-    sender = BackgroundSender(lambda: Producer(redis), lambda count: {"category": "errors", "text": str(count)})
+    sender = BackgroundSender(lambda: Producer(redis), left_out)
     for text in ("one", "two"):
         sender.offer({"category": "errors", "text": text})
         sender.close()
