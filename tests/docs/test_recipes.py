@@ -78,6 +78,30 @@ def test_a_recipe_hands_an_event_over_and_prints_its_id(language: str, server: R
     assert posted(server) == "#notifications  disk full on db1\n"
 
 
+@pytest.mark.parametrize(
+    ("backup", "message"),
+    [
+        ("echo saved", "backup done"),
+        ("exit 1", "backup failed"),
+        (r"printf 'gr\366\337er\n'; exit 1", "backup failed gr\ufffd\ufffder"),
+    ],
+    ids=["done", "failed without a word", "failed with bytes that are no UTF-8"],
+)
+def test_the_crontab_tells_how_the_backup_ended(server: RedisServer, tmp_path: Path, backup: str, message: str) -> None:
+    (crontab,) = (each.text for each in samples(ROOT / "docs" / "recipes.md") if "SEND=" in each.text)
+    command = crontab.splitlines()[-1].removeprefix("0 6 * * *").replace("/tmp/", f"{tmp_path}/")  # noqa: S108 - the sample's
+    script = tmp_path / "backup.sh"
+    script.write_text(f"#!/bin/sh\n{backup}\n", encoding="utf-8")
+    script.chmod(0o755)
+    subprocess.run(
+        ["/bin/sh", "-c", command.replace("/opt/backup.sh", os.fspath(script))],
+        env={**ENV, "DISPATCHER_REDIS_URL": server.url, "SEND": "dispatcher send"},
+        check=True,
+        timeout=PATIENCE_S,
+    )
+    assert " ".join(posted(server).split()) == f"#notifications {message}"
+
+
 def test_the_commands_of_the_wire_format_hand_an_event_over_through_a_socket(server: RedisServer) -> None:
     (block,) = (each.text for each in samples(ROOT / "docs" / "events.md") if each.text.startswith("MULTI\n"))
     event = '{"category": "errors", "text": "é, by hand", "id": "by-hand"}'

@@ -103,10 +103,7 @@ def _text_of_stdin(*, is_asked_for: bool) -> str:
     raw = sys.stdin.buffer.read(MAX_EVENT_BYTES + 1)
     if len(raw) > MAX_EVENT_BYTES:
         raise click.UsageError(f"stdin holds more than {MAX_EVENT_BYTES} bytes, expected the text of one event.")
-    try:
-        text = raw.decode("utf-8-sig").rstrip("\r\n")
-    except UnicodeDecodeError as error:
-        raise click.UsageError(f"stdin is not UTF-8 at byte {error.start + 1}, expected text.") from None
+    text = raw.decode("utf-8-sig", "replace").rstrip("\r\n")  # a log may hold any bytes, and its news must arrive
     if not text.strip():
         raise click.UsageError("Missing argument 'TEXT', and stdin is empty.")
     return text

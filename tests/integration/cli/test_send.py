@@ -196,15 +196,22 @@ def test_the_text_may_come_from_standard_input(
     assert event(redis, "e")["text"] == text
 
 
+def test_a_text_from_standard_input_is_sent_though_some_of_its_bytes_are_no_utf_8(
+    redis: Database, redis_url: str
+) -> None:
+    result = run("send", "errors", "-", "--id", "e", stdin=b"disk gr\xf6\xdfer", DISPATCHER_REDIS_URL=redis_url)
+    assert (result.code, result.out) == (0, "e\n")
+    assert event(redis, "e")["text"] == "disk gr\ufffd\ufffder"
+
+
 @pytest.mark.parametrize(
     ("stdin", "said"),
     [
         (b"", "stdin is empty"),
         (b" \n", "stdin is empty"),
-        (b"\xff", "not UTF-8 at byte 1"),
         (b"x" * 262_145, "more than 262144 bytes"),
     ],
-    ids=["nothing", "blank", "no text", "too long"],
+    ids=["nothing", "blank", "too long"],
 )
 def test_standard_input_that_is_no_valid_text_is_refused(
     redis: Database, redis_url: str, stdin: bytes, said: str
