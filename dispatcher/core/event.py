@@ -8,14 +8,14 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from hashlib import blake2b
 from math import isfinite, isnan
 from sys import float_info
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 from dispatcher.core.units import CATEGORY, Lane, normal_channel, plain, seconds_of
 from dispatcher.errors import EventTooLarge, InvalidEvent
@@ -91,6 +91,29 @@ class Event:
     dedup_key: str | None = None
     status: Status = Status.FIRING
     once_key: str | None = None
+
+    if TYPE_CHECKING:  # the spellings that construction takes; the fields hold the one of each
+
+        def __init__(  # noqa: PLR0913, PLR0917 - the fields of an event, each by its name
+            self,
+            category: str,
+            text: str = "",
+            id: str | None = None,  # noqa: A002 - the field's name on the wire
+            channel: str | None = None,
+            blocks: Sequence[dict[str, Any]] = (),
+            thread_ts: str | None = None,
+            priority: Lane | Literal["high", "normal", "low"] = Lane.NORMAL,
+            labels: Mapping[str, str | int | float] = ...,
+            created_at: float | None = None,
+            max_age: float | str | None = None,
+            mrkdwn: bool = False,  # noqa: FBT001, FBT002 - as above
+            thread: str | None = None,
+            not_before: float | str | datetime | None = None,
+            delay: float | str | None = None,
+            dedup_key: str | None = None,
+            status: Status | Literal["firing", "resolved"] = Status.FIRING,
+            once_key: str | None = None,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         _check(self, _KEYS, in_python=True)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.core.event import MAX_EVENT_BYTES, Event, encode_event, is_remembered, job_id_for
+from dispatcher.core.event import MAX_EVENT_BYTES, Event, Status, encode_event, is_remembered, job_id_for
 from dispatcher.core.limits import Lane, slot_id
 from dispatcher.errors import InvalidEvent
 
@@ -273,3 +273,12 @@ def test_a_field_that_has_several_spellings_is_kept_in_one(field: str, given: ob
     assert getattr(Event.from_payload(fields), field) == kept
     assert Event(**fields).to_payload()[field] == kept
     assert Event.from_payload(json.loads(encode_event(Event(**fields)))) == Event(**fields)
+
+
+def test_construction_takes_the_spellings_by_their_types() -> None:
+    """The type checker reads these calls too."""
+    later = Event("errors", "x", max_age="30m", priority="high", labels={"port": 6379}, not_before="2026-11-24T08:00Z")
+    at = Event("errors", "x", max_age=1800, priority=Lane.HIGH, labels={"port": "6379"}, not_before=1795507200.0)
+    assert later == at
+    assert Event("errors", blocks=[{"type": "divider"}]) == Event("errors", blocks=({"type": "divider"},))
+    assert Event("errors", "x", status="firing") == Event("errors", "x", status=Status.FIRING)
