@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from dispatcher.store.intake import EnqueueCalls, Enqueued, Job
 
 
+_SURELY_S: Final = ANSWER_TIMEOUT_S + 0.05
+"""When a task is cancelled again: ``asyncio.wait_for`` of Python 3.11, in redis-py, may swallow the first time."""
+
 _TOO_SLOW: Final = f"Redis did not answer within {ANSWER_TIMEOUT_S:g} s"
 
 
@@ -125,7 +128,7 @@ class AsyncProducer:
 
         calls = ExplainCalls(*self._keys)
         try:
-            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+            async with asyncio.timeout(_SURELY_S), asyncio.timeout(ANSWER_TIMEOUT_S):
                 with translate_refusals(self._client):
                     findings = calls.read(
                         await ask("explain", *calls.call(ids_of(event_id), payloads=True, limits=True))
@@ -154,7 +157,7 @@ class AsyncProducer:
 
     async def _enqueue(self, jobs: list[Job], sources: list[Source]) -> list[Enqueued]:
         try:
-            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+            async with asyncio.timeout(_SURELY_S), asyncio.timeout(ANSWER_TIMEOUT_S):
                 return await self._intake.enqueue_jobs(jobs)
         except (GateUnavailable, TimeoutError) as error:
             raise unavailable(str(error) or _TOO_SLOW, sources) from error

@@ -233,3 +233,21 @@ def test_hundreds_of_tasks_may_send_at_once(own_server: RedisServer) -> None:
             assert len(set(await asyncio.gather(*sends))) == 300
 
     asyncio.run(main())
+
+
+def test_tasks_that_wait_for_a_connection_to_a_server_that_hangs_keep_to_the_two_seconds() -> None:
+    async def taken_s(producer: AsyncProducer) -> float:
+        begun = time.monotonic()
+        with pytest.raises(QueueUnavailable):
+            await producer.send("errors", "x")
+        return time.monotonic() - begun
+
+    async def main(port: int) -> list[float]:
+        client = connect_async(f"redis://127.0.0.1:{port}/0", timeout_s=2)
+        producer = AsyncProducer(client)
+        taken = await asyncio.gather(*(taken_s(producer) for _ in range(200)))
+        await client.aclose()
+        return taken
+
+    with listening(silent) as port:
+        assert max(asyncio.run(main(port))) < WITHIN_S + BUSY_S
