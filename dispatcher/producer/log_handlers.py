@@ -55,7 +55,6 @@ class DispatcherHandler(logging.Handler):
         labels: Mapping[str, str] | None = None,
         producer: Sender | None = None,
     ) -> None:
-        super().__init__(level)
         self._category = category
         given = {"channel": channel, "priority": priority, "max_age": max_age}
         self._fields = {name: value for name, value in given.items() if value is not None}
@@ -63,6 +62,7 @@ class DispatcherHandler(logging.Handler):
         Event.from_payload(self._told(1, 0), in_python=True)
         sample = logging.LogRecord("logger", logging.ERROR, "", 0, "message", None, None)
         Event.from_payload(self._event_of(sample), in_python=True)
+        super().__init__(level)  # from here on logging flushes it at the end of the program
         self._sender = BackgroundSender(_connector(producer), self._told)
 
     def emit(self, record: logging.LogRecord) -> None:

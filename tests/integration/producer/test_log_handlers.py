@@ -203,6 +203,19 @@ def test_fields_that_no_event_can_have_are_refused_at_once(fields: dict[str, Any
             make(**fields)
 
 
+def test_a_handler_that_was_refused_is_not_flushed_at_the_end_of_the_program() -> None:
+    program = """\
+from dispatcher import InvalidEvent
+from dispatcher.handlers import DispatcherHandler
+try:
+    DispatcherHandler("no name")
+except InvalidEvent as error:
+    kept = error
+"""
+    command = [sys.executable, "-c", program]
+    assert subprocess.run(command, env=environment({}), capture_output=True, check=True).stderr == b""
+
+
 def test_the_handler_can_be_configured_by_a_dictionary_from_json(redis_url: str, redis: Database) -> None:
     program = """\
 import json, logging.config, logging, sys
