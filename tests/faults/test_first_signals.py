@@ -176,5 +176,5 @@ def test_the_program_hears_before_it_loads_anything() -> None:
         env={"PATH": os.environ["PATH"]},
         timeout=PATIENCE_S,
     ).stdout.split()
-    others = {name.partition(".")[0] for name in loaded} - sys.stdlib_module_names - {"__main__"}
+    others = {name.partition(".")[0] for name in loaded} - sys.stdlib_module_names - {"__main__", "sitecustomize"}
     assert {name for name in others if "editable" not in name and "distutils" not in name} == {"dispatcher"}
