@@ -43,14 +43,15 @@ from dispatcher.store.script_rows import about_of, once_beside_key, told_of
 from dispatcher.store.tallies import collects_us, samples_of
 
 MOST_CATEGORIES: Final = 1_024
-"""Categories named at a time. Once in ``IDLE_S``, one more takes the place of one of which none came for as long.
+"""Categories that are named at a time. Each adds some 140 bytes to each ``take``.
 
-Each adds some 140 bytes to each ``take``. Where its events come, to ask its limits costs the server some 20 us.
+If there are more, a new one takes the place of one that had no event for ``IDLE_S``; that happens once in ``IDLE_S``.
+Where events of a category come, the server needs some 20 us to ask its limits.
 """
 
 
 IDLE_S: Final = 1.0
-"""How long a category keeps its place without an event. To name others in each call would cost more than it saves."""
+"""To name other categories in each call would cost more than it saves."""
 
 
 @dataclass(frozen=True, slots=True)

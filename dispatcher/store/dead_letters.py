@@ -150,15 +150,25 @@ class DeadLetters:
         """
         return chain.from_iterable(self.pages(wanted, newest_first=newest_first))
 
-    def pages(self, wanted: Filter, *, newest_first: bool = False) -> Iterator[list[DeadLetter]]:
-        """As ``find``, but what each page that was read holds of them: a search may end behind each."""
+    def behind(self, entry: str | None) -> Iterator[tuple[DeadLetter, str]]:
+        """Every letter that is older than an entry, or all, the newest first; each with its own entry."""
+        pages = self.pages(Filter(), newest_first=True, behind=entry)
+        return ((letter, letter.entry) for letter in chain.from_iterable(pages))
+
+    def pages(
+        self, wanted: Filter, *, newest_first: bool = False, behind: str | None = None
+    ) -> Iterator[list[DeadLetter]]:
+        """As ``find``, but what each page that was read holds of them: a search may end behind each.
+
+        With the newest first it may begin behind an entry.
+        """
         with translate_outages():
             newest: Any = self._client.xrevrange(self._keys.dead, count=1)
         if not newest:
             return
         call = {"from": "-", "to": newest[0][0].decode(), "most": _PAGE}
         if newest_first:
-            call |= {"from": call["to"], "to": call["from"], "newest_first": True}
+            call |= {"from": call["to"] if behind is None else f"({behind}", "to": "-", "newest_first": True}
         while rows := self._letters([self._keys.dead], call):
             letters = (read_letter(entry, dict(zip(fields[::2], fields[1::2], strict=True))) for entry, fields in rows)
             yield list(filter(wanted.matches, letters))

@@ -9,7 +9,7 @@ import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, repeat
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dispatcher.core.explain import Decision
 from dispatcher.core.units import Lane
@@ -22,6 +22,17 @@ _PAGE: Final = 20
 
 _PART: Final = 500
 _BEGIN: Final = "0-0"
+_LAST: Final = 2**53
+"""No entry has so high a number."""
+
+
+class Place(NamedTuple):
+    """How far the record was read: in each of its parts to which entry, and how many of the decisions there."""
+
+    limited: int = _LAST
+    of_limited: int = 0
+    others: int = _LAST
+    of_others: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +84,20 @@ class Decisions:
 
     def newest(self) -> Iterator[Decision]:
         """All that are kept, the newest first, read in pages as they are asked for."""
-        return heapq.merge(*map(self._backwards, self._logs), key=lambda each: -each.at_us)
+        return (decision for decision, _ in self.behind(Place()))
+
+    def behind(self, place: Place) -> Iterator[tuple[Decision, Place]]:
+        """As ``newest``, what follows a place; with each decision the place behind it."""
+        walks = [self._backwards(self._logs[0], *place[:2]), self._backwards(self._logs[1], *place[2:])]
+        here = [*place]
+        for part, walk in enumerate(walks):
+            first = next(walk, None)  # what comes later than this is no part of the rest
+            here[2 * part : 2 * part + 2] = (0, 0) if first is None else (first[1], first[2] - 1)
+            walks[part] = chain([] if first is None else [first], walk)
+        rows = (zip(walk, repeat(part), strict=False) for part, walk in enumerate(walks))
+        for (decision, entry, looked), part in heapq.merge(*rows, key=lambda row: -row[0][0].at_us):
+            here[2 * part : 2 * part + 2] = entry, looked
+            yield decision, Place(*here)
 
     def pages(self, wanted: DecisionFilter) -> Iterator[list[Decision]]:
         """What is meant of the newest, the newest first, in parts: a search may end behind each."""
@@ -86,7 +110,7 @@ class Decisions:
 
         The newest first, read in pages as it is asked for.
         """
-        return self._backwards(self._logs[0])
+        return (decision for decision, *_ in self._backwards(self._logs[0], _LAST, 0))
 
     def kept_since_us(self) -> int | None:
         """Since when no decision is missing; None where nothing is kept."""
@@ -124,16 +148,19 @@ class Decisions:
         limited, others = places.values()
         return sorted(found, key=lambda each: each.at_us), (limited, others)
 
-    def _backwards(self, log: str) -> Iterator[Decision]:
-        last = "+"
+    def _backwards(self, log: str, last: int, looked: int) -> Iterator[tuple[Decision, int, int]]:
+        """From an entry back, without the first of its decisions; each with its entry and its number there."""
+        begin = str(last)
         while True:
             with translate_outages():
-                rows: Any = self._client.xrevrange(log, last, count=_PAGE)
+                rows: Any = self._client.xrevrange(log, begin, count=_PAGE)
             for entry in rows:
-                yield from reversed(_decisions_of(entry))
+                number = int(entry[0].partition(b"-")[0])
+                found = enumerate(reversed(_decisions_of(entry)), 1)
+                yield from ((each, number, n) for n, each in found if number < last or n > looked)
             if len(rows) < _PAGE:
                 return
-            last = f"({rows[-1][0].decode()}"
+            begin = f"({rows[-1][0].decode()}"
 
 
 def latest(found: Sequence[Decision]) -> Decision | None:

@@ -29,12 +29,12 @@ from dispatcher.core.units import US, seconds_of
 from dispatcher.store.audit import KEPT
 from dispatcher.store.counts import OUTCOMES
 from dispatcher.store.dead_letters import DeadLetter, DeadLetters, Filter
-from dispatcher.store.decisions import DecisionFilter, Decisions
+from dispatcher.store.decisions import DecisionFilter, Decisions, Place
 from dispatcher.store.explanations import ids_of
 from dispatcher.store.parked_events import ParkedEvents, ParkedFilter
 from dispatcher.web.asked import Asked
 from dispatcher.web.problems import Problem
-from dispatcher.web.searching import Found, Place, search, search_after
+from dispatcher.web.searching import search, search_on
 from dispatcher.web.threads import Threads
 
 MOST_SHOWN: Final = 1_000
@@ -42,8 +42,9 @@ SHOWN: Final = 50
 _SECONDS: Final = re.compile(r"[0-9]{10}(?:\.[0-9]+)?")
 """Since 1970: from 2001 to 2286."""
 
-_NEXT: Final = re.compile(r"([0-9]{1,16})-([0-9]{1,9})")
-_PLACE: Final = "the next of an answer, such as 1795808137017686-50"
+_IN_DECISIONS: Final = re.compile(r"[0-9]{1,16}(?:\.[0-9]{1,16}){3}")
+_IN_LETTERS: Final = re.compile(r"[0-9]{1,16}-[0-9]{1,16}")
+_NEXT: Final = "the next of an answer of this list"
 _TIME: Final = "a time such as 2h (that long ago), 2026-11-21 or 2026-11-21T08:00, or seconds since 1970"
 
 DEAD_FILTERS: Final = ("category", "reason", "code", "since", "before", "text")
@@ -71,14 +72,15 @@ class Reading:
     async def events(self, request: Request, _body: bytes) -> Response:
         """``GET /v1/events``: what became of the newest events, the newest first, as far back as they are kept."""
         asked = Asked.in_query(request)
-        wanted, after = decision_filter(asked), asked.take("after", _place, _PLACE)
+        wanted, after = decision_filter(asked), asked.take("after", _place, _NEXT) or Place()
         limit = asked.count("limit", MOST_SHOWN, SHOWN)
         asked.done()
 
         def look() -> Mapping[str, Any]:
             decisions = self._desk.decisions
-            found = search_after(decisions.newest(), limit, wanted(decisions).matches, lambda each: each.at_us, after)
-            return decisions_document(found.rows, decisions.kept_since_us(), more=found.more) | _next(found)
+            found, place = search_on(decisions.behind(after), limit, wanted(decisions).matches)
+            following = {} if place is None else {"next": ".".join(map(str, place))}
+            return decisions_document(found.rows, decisions.kept_since_us(), more=found.more) | following
 
         return await self._look(look)
 
@@ -128,16 +130,16 @@ class Reading:
     async def dead(self, request: Request, _body: bytes) -> Response:
         """``GET /v1/dead``: the dead letters, the newest first."""
         asked = Asked.in_query(request)
-        wanted, after = dead_filter(asked), asked.take("after", _place, _PLACE)
+        wanted, after = dead_filter(asked), asked.take("after", _entry, _NEXT)
         limit = asked.count("limit", MOST_SHOWN, SHOWN)
         asked.done()
 
         def look() -> Mapping[str, Any]:
             letters = self._desk.dead_letters
-            newest = letters.find(Filter(), newest_first=True)
-            found = search_after(newest, limit, wanted(letters).matches, lambda each: each.at_us, after)
+            found, entry = search_on(letters.behind(after), limit, wanted(letters).matches)
             shown = [letter_document(letter) for letter in found.rows]
-            return {"dead_letters": shown, "more": found.more, "kept": letters.count()} | _next(found)
+            following = {} if entry is None else {"next": entry}
+            return {"dead_letters": shown, "more": found.more, "kept": letters.count(), **following}
 
         return await self._look(look)
 
@@ -212,14 +214,15 @@ def parked_filter(asked: Asked) -> Callable[[ParkedEvents], ParkedFilter]:
 
 
 def _place(value: object) -> Place:
-    if not (found := _NEXT.fullmatch(str(value))):
+    if not _IN_DECISIONS.fullmatch(str(value)):
         raise ValueError
-    return Place(*map(int, found.groups()))
+    return Place(*map(int, str(value).split(".")))
 
 
-def _next(found: Found[Any]) -> dict[str, str]:
-    """What goes on behind the list."""
-    return {} if found.place is None else {"next": f"{found.place.at_us}-{found.place.looked}"}
+def _entry(value: object) -> str:
+    if not _IN_LETTERS.fullmatch(str(value)):
+        raise ValueError
+    return str(value)
 
 
 def _when(value: object) -> When:

@@ -68,7 +68,7 @@ local digest = module(function(digest)
   local function is_why(text)
     local why = json_of(text)
     local refusal = why and why[4]
-    return type(refusal) == 'table' and type(why[1]) == 'string' and why[5] ~= nil
+    return type(refusal) == 'table' and type(why[1]) == 'string' and type(why[5]) == 'table'
       and type(refusal[1]) == 'string' and type(refusal[2]) == 'string' and refusal[3] ~= nil
   end
   local function number_in(key, field)
@@ -148,20 +148,13 @@ local digest = module(function(digest)
       return why
     end
     local was, is = cjson.decode(earlier), cjson.decode(why)
-    local refusal, before, said = is[4], was[4], type(was[5]) == 'table' and was[5] or {}
+    local refusal, before, said = is[4], was[4], was[5]
     local was_refused, is_refused = before[3] ~= 0, refusal[3] ~= 0
     local is_another = was_refused and is_refused and (refusal[1] ~= before[1] or refusal[2] ~= before[2])
     if not is_refused and was_refused then
       is[4] = before
     end
     is[5] = { mixed = (said.mixed or was[1] ~= is[1]) and true or nil, several = (said.several or is_another) and true or nil }
-    return cjson.encode(is)
-  end
-
-  -- The same of the newest event alone.
-  function digest.alone(why)
-    local is = cjson.decode(why)
-    is[5] = {}
     return cjson.encode(is)
   end
 
@@ -260,6 +253,13 @@ local digest = module(function(digest)
     return instant - at.now
   end
 
+  -- Why the newest event was refused, whatever there was before it.
+  local function alone(why)
+    local is = cjson.decode(why)
+    is[5] = {}
+    return cjson.encode(is)
+  end
+
   -- What came after the `shown` ones goes on as a tally of its own. Returns its first instant.
   local function begin_again(at, key, total, shown)
     local first, left = number_in(key, 'since') or number_in(key, 'last') or at.now, {}
@@ -275,7 +275,7 @@ local digest = module(function(digest)
     plan.hset(key, 'first', digits(first))
     local why = plan.hget(key, 'why')
     if is_why(why) then
-      plan.hset(key, 'why', digest.alone(why))
+      plan.hset(key, 'why', alone(why))
     end
     if #left > 0 then
       plan.hset(key, 'samples', cjson.encode(left))

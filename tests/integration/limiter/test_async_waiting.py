@@ -9,13 +9,13 @@ from typing import Any, Final
 
 import pytest
 import redis.asyncio
-from redis import CredentialProvider
 
 from dispatcher.core.limits import Admitted, Limit, Scope
 from dispatcher.errors import GateRefused, GateUnavailable, RateLimited
 from dispatcher.limiter import AsyncLimiter
 from dispatcher.limiter.concurrent import QUIT_S
 from dispatcher.server.keys import Keys
+from tests.support.credentials import Credentials
 from tests.support.servers import Database, RedisServer
 from tests.support.tasks import await_others
 
@@ -216,17 +216,6 @@ def test_a_task_is_cancelled_within_a_second_where_the_server_does_not_answer(ow
             assert done == {waits}
 
     asyncio.run(main())
-
-
-class Credentials(CredentialProvider):
-    """Those of nobody; with ``fails`` there are none to be had."""
-
-    fails = False
-
-    def get_credentials(self) -> tuple[str, str]:
-        if self.fails:
-            raise LookupError("the vault is away")
-        return "default", "any"
 
 
 def test_tasks_wait_after_one_that_could_not_be_heard_for_an_error_of_the_application(

@@ -16,13 +16,14 @@ from multiprocessing.process import BaseProcess
 from typing import Final
 
 import pytest
-from redis import BlockingConnectionPool, ConnectionPool, CredentialProvider, Redis
+from redis import BlockingConnectionPool, ConnectionPool, Redis
 
 from dispatcher.core.limits import US, Admitted, Limit, Scope
 from dispatcher.errors import GateRefused, GateUnavailable, RateLimited
 from dispatcher.limiter import Limiter
 from dispatcher.server.connection import connect
 from dispatcher.server.keys import Keys
+from tests.support.credentials import Credentials
 from tests.support.processes import until
 from tests.support.servers import Database, RedisServer
 
@@ -324,17 +325,6 @@ def test_a_waiter_is_told_that_the_server_has_gone(own_server: RedisServer) -> N
     own_server.kill()
     ended(thread)
     assert len(raised) == 1
-
-
-class Credentials(CredentialProvider):
-    """Those of nobody; with ``fails`` there are none to be had."""
-
-    fails = False
-
-    def get_credentials(self) -> tuple[str, str]:
-        if self.fails:
-            raise LookupError("the vault is away")
-        return "default", "any"
 
 
 def test_waiters_come_after_one_who_could_not_be_heard_for_an_error_of_the_application(own_server: RedisServer) -> None:

@@ -16,7 +16,7 @@ from dispatcher.core.posts import Receipt, Rejected
 from dispatcher.core.states import Leased
 from dispatcher.core.transitions import after_post
 from dispatcher.errors import GateUnavailable
-from dispatcher.store.decisions import Decisions
+from dispatcher.store.decisions import Decisions, Place
 from dispatcher.store.leases import Outbox
 from tests.support.doubles import START_US, Told
 from tests.support.servers import Database, RedisServer
@@ -286,3 +286,22 @@ def test_a_number_of_the_index_that_somebody_else_has_written_stops_no_worker(
     ann.run()
     assert record(stage).find("c") is not None
     stage.check()
+
+
+def test_what_follows_a_place_is_what_was_kept_then_whatever_has_come_since(stage: Stage) -> None:
+    ann = stage.worker()
+    for n in range(4):
+        stage.send(f"sent-{n}", category="others")
+        stage.send(f"first-{n}", f"second-{n}", f"third-{n}")
+        ann.run()
+        stage.clock.forward(1)
+    kept = [each.id for each in record(stage).newest()]
+    assert len(kept) == 16
+    found, place = list[str](), Place()
+    for _ in kept:
+        decision, place = next(record(stage).behind(place))
+        found.append(decision.id)
+        stage.send(f"after-{decision.id}")
+        ann.run()
+    assert found == kept
+    assert list(record(stage).behind(place)) == []

@@ -821,6 +821,7 @@ def test_a_digest_message_whose_tally_was_deleted_by_hand_ends(stage: Stage, ann
         '["digested", "errors", "limit", ["category:errors", 3, 1], {}]',
         '["digested", "errors", "limit", ["category:errors", "3/30m"], {}]',
         '["digested", "errors", "limit", ["category:errors", "3/30m", 1]]',
+        '["digested", "errors", "limit", ["category:errors", "3/30m", 1], 7]',
     ],
 )
 def test_a_digest_message_whose_tally_does_not_say_why_ends(stage: Stage, ann: Worker, why: str) -> None:

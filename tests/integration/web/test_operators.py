@@ -121,9 +121,10 @@ def test_the_at_of_an_answer_is_a_time(olga: httpx.Client, redis: Database) -> N
     assert olga.post("/v1/dead/purge", json={"since": at, "dry_run": True}).json()["matched"] == 6
 
 
-@pytest.mark.parametrize("after", ["", "7", "a-1", "1-1-1", "1-" + "9" * 10])
-def test_a_place_that_no_answer_has_named_is_refused(olga: httpx.Client, after: str) -> None:
-    answer = olga.get("/v1/events", params={"after": after})
+@pytest.mark.parametrize("path", ["/v1/events", "/v1/dead"])
+@pytest.mark.parametrize("after", ["", "7", "a-1", "1-1-1", "1.1.1", "1-" + "9" * 17, "1.1.1." + "9" * 17])
+def test_a_place_that_no_answer_has_named_is_refused(olga: httpx.Client, path: str, after: str) -> None:
+    answer = olga.get(path, params={"after": after})
     assert (answer.status_code, "expected the next of an answer" in answer.text) == (422, True)
 
 

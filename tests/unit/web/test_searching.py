@@ -7,7 +7,7 @@ from itertools import repeat
 import pytest
 
 from dispatcher.web import searching
-from dispatcher.web.searching import first, search, search_after
+from dispatcher.web.searching import first, search, search_on
 
 
 def test_a_search_that_finds_nothing_ends_and_says_that_there_may_be_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,18 +23,19 @@ def test_a_search_says_whether_there_is_more_than_it_shows(limit: int, rows: str
     assert ("".join(found.rows), found.more) == (rows, more)
 
 
-def instant(row: str) -> int:
-    """Later letters are older."""
-    return 1_000 - ord(row.lower())
+def rows(text: str, after: int | None) -> list[tuple[str, int]]:
+    """The letters behind a place, each with the place behind it."""
+    return [(letter, place) for place, letter in enumerate(text, 1) if place > (after or 0)]
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 9])
 def test_a_search_goes_on_where_the_one_before_ended(limit: int) -> None:
-    rows, lists, after = "aAa1bBbBc2cC", list[str](), None
+    lists, after = list[str](), None
     while True:
-        found = search_after(sorted(rows, key=instant, reverse=True), limit, str.isalpha, instant, after)
+        found, after = search_on(rows("aAa1bBbBc2cC", after), limit, str.isalpha)
         lists.append("".join(found.rows))
-        if (after := found.place) is None:
+        assert found.more is (after is not None)
+        if after is None:
             break
     assert "".join(lists) == "aAabBbBccC"
     assert all(len(each) == limit for each in lists[:-1])
@@ -44,8 +45,8 @@ def test_a_search_that_is_out_of_time_has_come_further_than_the_one_before(monke
     monkeypatch.setattr(searching, "WORK_S", 0)
     found, after, searches = "", None, 0
     while searches == 0 or after is not None:
-        part = search_after("aAbBc", 9, str.isupper, instant, after)
-        found, after, searches = found + "".join(part.rows), part.place, searches + 1
+        part, after = search_on(rows("aAbBc", after), 9, str.isupper)
+        found, searches = found + "".join(part.rows), searches + 1
     assert (found, 2 <= searches <= 5) == ("AB", True)
 
 
