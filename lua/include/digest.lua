@@ -355,9 +355,11 @@ local digest = module(function(digest)
       local is_its_own = once and slots.holder(key, math.huge, at.now) == slots.member(key, record.slot(header), event_id)
       if is_its_own and not plan.hget(at.tally_prefix .. id, 'ts') then -- else they repeat another event, or an earlier message
         local count = digest.drop_repeats(at, id, at.tally_prefix .. id)
-        local said = cjson.decode(why)
-        said[5].repeats = count > 0 and count or nil
-        why = cjson.encode(said)
+        if count > 0 then
+          local said = cjson.decode(why)
+          said[5].repeats = count
+          why = cjson.encode(said)
+        end
       end
     end
     return why

@@ -218,7 +218,7 @@ def test_a_task_is_cancelled_within_a_second_where_the_server_does_not_answer(ow
     asyncio.run(main())
 
 
-def test_tasks_wait_after_one_that_could_not_be_heard_for_an_error_of_the_application(
+def test_tasks_can_wait_again_after_the_listener_met_an_error_of_the_application(
     own_server: RedisServer,
 ) -> None:
     async def main() -> None:

@@ -151,9 +151,7 @@ def test_a_fixed_window_keeps_its_count_when_others_ask_without_naming_it(limite
     assert limiter.try_acquire([both], now_us=noon_us + 43_200 * US) == Admitted(), "the next day"
 
 
-def test_a_fixed_window_that_is_over_or_one_of_many_that_nobody_names_is_not_kept(
-    limiter: Limiter, redis: Database
-) -> None:
+def test_windows_that_have_ended_and_windows_beyond_the_bound_are_not_kept(limiter: Limiter, redis: Database) -> None:
     noon_us, key = 1_732_104_000 * US, KEYS.quota("quota")
     for minutes in range(1, 100):
         limiter.try_acquire([Scope("quota", f"5/{minutes}m fixed", ids=False)], now_us=noon_us)

@@ -210,7 +210,7 @@ def test_a_version_that_is_no_text_is_refused(limiter: Limiter, redis: Database,
     assert not redis.keys()
 
 
-def test_no_version_cannot_be_put_in_force(limiter: Limiter, redis: Database) -> None:
+def test_enforcing_none_is_refused(limiter: Limiter, redis: Database) -> None:
     nothing: Any = None
     for each in (limiter, FakeLimiter()):
         with pytest.raises(ValueError, match="version None, expected a text such as '7'"):

@@ -327,7 +327,7 @@ def test_a_waiter_is_told_that_the_server_has_gone(own_server: RedisServer) -> N
     assert len(raised) == 1
 
 
-def test_waiters_come_after_one_who_could_not_be_heard_for_an_error_of_the_application(own_server: RedisServer) -> None:
+def test_callers_can_wait_again_after_the_listener_met_an_error_of_the_application(own_server: RedisServer) -> None:
     user, credentials = scope("1/200ms"), Credentials()
     with Redis.from_url(own_server.url, credential_provider=credentials) as client:
         limiter = Limiter(client, namespace="shop")
@@ -340,7 +340,7 @@ def test_waiters_come_after_one_who_could_not_be_heard_for_an_error_of_the_appli
             limiter.acquire(user, timeout=PATIENCE_S)
 
 
-def test_waiters_come_after_one_for_whom_there_was_no_thread(redis_url: str) -> None:
+def test_callers_can_wait_again_after_the_listener_could_not_start(redis_url: str) -> None:
     user = scope("1/200ms")
     with Redis.from_url(redis_url) as client:
         limiter = Limiter(client, namespace="shop")

@@ -288,7 +288,7 @@ def test_a_number_of_the_index_that_somebody_else_has_written_stops_no_worker(
     stage.check()
 
 
-def test_what_follows_a_place_is_what_was_kept_then_whatever_has_come_since(stage: Stage) -> None:
+def test_later_decisions_do_not_change_what_follows_a_place(stage: Stage) -> None:
     ann = stage.worker()
     for n in range(4):
         stage.send(f"sent-{n}", category="others")

@@ -279,7 +279,7 @@ def test_an_end_that_has_its_turn_when_suppression_goes_on_gives_its_slots_back(
     assert len(digest_posts(ann)) == told
 
 
-def test_what_is_refused_while_a_notice_of_several_limits_is_posted_names_its_own(redis: Database) -> None:
+def test_events_refused_while_a_notice_is_posted_name_their_own_limit(redis: Database) -> None:
     stage = Stage(redis, telling_policy("3/30m", "4/30m", OnLimit.DROP, notice=True))
     ann, bob = stage.worker("ann"), stage.worker("bob")
     storm(stage, 5)

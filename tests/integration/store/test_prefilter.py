@@ -646,7 +646,7 @@ def test_the_largest_batch_of_all_may_be_dropped_at_once(stage: Stage, ann: Work
     assert stage.total("dropped") == 1 + most
 
 
-def test_events_of_many_categories_are_ended_in_several_calls_and_those_of_the_lane_low_in_each(stage: Stage) -> None:
+def test_many_categories_take_several_calls_and_the_lane_low_has_its_share_of_each(stage: Stage) -> None:
     """A call ends those of some categories only: each costs time of its own."""
     categories = [f"c{n}" for n in range(300)]
     ann = close(stage, OURS, *categories)
@@ -659,7 +659,7 @@ def test_events_of_many_categories_are_ended_in_several_calls_and_those_of_the_l
     assert (gone(second), second.more) == ([f"c{n}-more" for n in range(256, 300)], False)
 
 
-def test_what_a_call_leaves_in_a_lane_for_its_many_categories_comes_before_lower_lanes(stage: Stage) -> None:
+def test_the_rest_of_a_lane_with_many_categories_comes_before_lower_lanes(stage: Stage) -> None:
     categories = [f"c{n}" for n in range(300)]
     ann = close(stage, OURS, *categories)
     for category in categories:
@@ -670,7 +670,7 @@ def test_what_a_call_leaves_in_a_lane_for_its_many_categories_comes_before_lower
     assert [handed_out(ann.take(new=100)) for _ in range(2)] == [["low"], ["high", "normal"]]
 
 
-def test_a_category_whose_events_come_is_named_longer_than_one_whose_events_do_not(stage: Stage) -> None:
+def test_a_category_with_events_is_named_longer_than_an_idle_one(stage: Stage) -> None:
     names = [f"c{n}" for n in range(MOST_CATEGORIES)]
     stage.intake = Intake(stage.redis, stage.keys, stage.queue, max_waiting=10_000, clock=stage.clock)
     ann = close(stage, OURS, *names)

@@ -598,7 +598,7 @@ def test_repeats_of_a_failure_that_is_never_posted_are_forgotten_with_it(stage: 
     assert told.endswith(" before it was posted, as r says. No message tells of its 1 repeat.")
 
 
-def test_the_end_of_an_event_whose_key_another_took_leaves_the_repeats_of_that(stage: Stage, ann: Worker) -> None:
+def test_cancelling_an_event_keeps_the_repeats_of_the_event_that_took_its_key(stage: Stage, ann: Worker) -> None:
     ann.desk.reply = lambda _: Ambiguous("timeout", "no answer")
     fire(stage, "f", category="slowly")
     ann.run()

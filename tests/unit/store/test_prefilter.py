@@ -121,9 +121,7 @@ def test_a_category_that_is_refused_again_is_named_for_longer(prefilter: Prefilt
     assert named(prefilter) == []
 
 
-def test_one_more_takes_the_place_of_one_of_which_no_event_came_for_a_while(
-    prefilter: Prefilter, clock: Seconds
-) -> None:
+def test_a_new_category_replaces_one_that_had_no_event_for_a_while(prefilter: Prefilter, clock: Seconds) -> None:
     names = [f"c{n}" for n in range(MOST_CATEGORIES)]
     for name in names:
         close(prefilter, name)
