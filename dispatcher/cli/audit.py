@@ -22,6 +22,9 @@ SHOWN: Final = 50
 _LONGEST: Final = 1_500
 """Characters of what an action was about, or why it was done."""
 
+_LEAST: Final = 14
+"""Columns for each of these, where a terminal has so many."""
+
 
 @click.command()
 @click.option("--limit", type=AT_LEAST_ONE, metavar="N", default=SHOWN, show_default=True, help="At most N.")
@@ -50,22 +53,23 @@ def audit(terminal: Terminal, *, limit: int, as_json: bool) -> int:
 
 
 def _table(actions: Sequence[dict[str, Any]]) -> Table:
-    from dispatcher.app.documents.instants import local, zone
+    from dispatcher.app.documents.instants import short, zone
     from dispatcher.cli.drawing import OneLine, Table
     from dispatcher.core.rendering import one_line
 
-    table = Table()
+    table, has_counts = Table(), any(each["count"] is not None for each in actions)
     table.add_column(OneLine(f"When ({zone(time.time())})"), breaks=False)
     table.add_column("Who", folds=True)
     table.add_column("What", breaks=False)
-    table.add_column("About", folds=True)
-    table.add_column("Events", is_right=True, breaks=False)
-    table.add_column("Why", folds=True)
-    table.add_column("Whence", breaks=False)
+    table.add_column("About", folds=True, least=_LEAST)
+    if has_counts:
+        table.add_column("Events", is_right=True, breaks=False)
+    table.add_column("Why", least=_LEAST)
+    table.add_column("From", breaks=False)
     for each in actions:
         about, why = one_line(each["about"], _LONGEST), one_line(each["why"], _LONGEST)
         count = "" if each["count"] is None else str(each["count"])
-        when = OneLine(f"{local(each['at']):%Y-%m-%d %H:%M:%S}")
         what, whence = OneLine(one_line(each["what"])), OneLine(one_line(each["whence"]))
-        table.add_row(when, one_line(each["who"]), what, about, count, why, whence)
+        counted = [count] if has_counts else []
+        table.add_row(OneLine(short(each["at"])), one_line(each["who"]), what, about, *counted, why, whence)
     return table

@@ -27,8 +27,8 @@ def test_the_trail_is_shown_with_the_newest_action_first(redis: Database, inside
     assert (result.code, "\x1b" in result.out) == (0, False)
     heading, _, *rows = (" ".join(line.split()) for line in result.out.splitlines())
     assert heading.startswith("When (")
-    assert heading.endswith(") Who What About Events Why Whence")
-    assert [row.split(" ", 2)[2] for row in rows] == [
+    assert heading.endswith(") Who What About Events Why From")
+    assert [row.split(" ", 1)[1] for row in rows] == [
         "olga dead replay category\\x1b errors 12 http",
         "ed@here pause chatter Slack moves cli",
     ]
