@@ -31,7 +31,7 @@ from dispatcher.web.metrics import ROUTE
 from dispatcher.web.operating import Operating, wanted_of
 from dispatcher.web.page import silences, views
 from dispatcher.web.page.looks import Looks
-from dispatcher.web.page.rendering import asset, render, whole
+from dispatcher.web.page.rendering import asset, compile_templates, render, whole
 from dispatcher.web.problems import HEADERS, Problem, unavailable_by
 from dispatcher.web.reading import DEAD_FILTERS, dead_filter, decision_filter, letter_of, parked_filter
 from dispatcher.web.searching import search
@@ -79,6 +79,7 @@ class Page:
         self._threads = threads
         self._looks = Looks(desk)
         self._operating = operating
+        compile_templates()
         self._acts = (
             Act("replay", "Replay", "replayed", operating.replay_letters),
             Act("purge", "Remove for good", "purged", operating.purge_letters),
