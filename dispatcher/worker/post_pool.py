@@ -22,7 +22,6 @@ from dispatcher.core.states import (
     Started,
     boottime_s,
 )
-from dispatcher.worker.ports import FleetLimits
 
 Task: TypeAlias = Started | HistoryScan
 """What a thread does at Slack: make one post, or search a history for several."""
@@ -87,7 +86,10 @@ class _Ended(NamedTuple):
 
 
 class PostPool:
-    """Runs up to ``size`` tasks at once.
+    """Runs posts and history scans, each in a thread.
+
+    ``size`` is how many posts may be under way: the caller starts no more than ``free``. A thread of a channel has a
+    history scan of its own, so there may be more tasks than that.
 
     The worker's loop starts tasks and collects their results. A post without a result at its deadline counts as
     ambiguous, and a history scan as broken off. A result that comes later is ignored.
@@ -95,13 +97,14 @@ class PostPool:
     A post that its thread has not begun by its deadline is never made, and counts as not made: the process stood still
     meanwhile, and another worker may hold the event.
 
-    ``wake`` tells the loop that a result can be collected, and again when more than half of the tasks have ended.
+    ``executor`` returns what runs a task, by the limits in force. ``wake`` tells the loop that a result can be
+    collected, and again when more than half of the tasks have ended.
     ``clock`` gives the time of the deadlines, in seconds.
     """
 
     def __init__(
         self,
-        executor: PostExecutor,
+        executor: Callable[[], PostExecutor],
         *,
         size: int,
         deadline_s: float,
@@ -197,7 +200,7 @@ class PostPool:
         if self._clock() >= in_flight.overdue_at or not in_flight.claim():
             return  # the loop gives it a result at its deadline
         try:
-            came_to = [self._executor.deliver(task)] if isinstance(task, Started) else self._executor.scan(task)
+            came_to = [self._executor().deliver(task)] if isinstance(task, Started) else self._executor().scan(task)
         except Exception as error:  # noqa: BLE001 - a defect of ours must not lose the event: perhaps it was posted
             came_to = self._without_answer(task, "internal", f"{type(error).__name__}: {error}")
         took_s = self._clock() - (in_flight.overdue_at - self._deadline_s)
@@ -209,13 +212,13 @@ class PostPool:
     def _overdue(self, in_flight: _InFlight) -> list[Settlement]:
         task = in_flight.task
         if isinstance(task, Started) and in_flight.claim():
-            return [self._executor.not_made(task)]
+            return [self._executor().not_made(task)]
         return self._without_answer(task, "deadline", f"no answer within {self._deadline_s:g} s")
 
     def _without_answer(self, task: Task, code: str, detail: str) -> list[Settlement]:
         if isinstance(task, Started):
-            return [self._executor.conclude(task, Ambiguous(code, detail))]
-        return self._executor.conclude_scan(task, ScanResult({}, ScanLater(code, detail)))
+            return [self._executor().conclude(task, Ambiguous(code, detail))]
+        return self._executor().conclude_scan(task, ScanResult({}, ScanLater(code, detail)))
 
 
 class Standby:
@@ -296,30 +299,3 @@ class Standby:
     def must_ask_again(self, version: str) -> bool:
         """Whether all must be decided again: other limits than these admitted them."""
         return bool(self._waiting) and version != self._version
-
-
-class CurrentExecutor:
-    """Runs the tasks of the post pool, always by the limits of the moment; see ``post_pool.PostExecutor``."""
-
-    def __init__(self, limits: FleetLimits) -> None:
-        self._limits = limits
-
-    def deliver(self, started: Started) -> Settlement:
-        """Post one message and say what follows."""
-        return self._limits.dispatcher.deliver(started)
-
-    def not_made(self, started: Started) -> Settlement:
-        """What follows from a post that was never begun."""
-        return self._limits.dispatcher.not_made(started)
-
-    def conclude(self, started: Started, result: PostResult) -> Settlement:
-        """What follows from a post that came to ``result``."""
-        return self._limits.dispatcher.conclude(started, result)
-
-    def scan(self, scan: HistoryScan) -> list[Settlement]:
-        """Read what was posted and say what follows for each event."""
-        return self._limits.dispatcher.scan(scan)
-
-    def conclude_scan(self, scan: HistoryScan, result: ScanResult) -> list[Settlement]:
-        """What follows from a scan's result."""
-        return self._limits.dispatcher.conclude_scan(scan, result)

@@ -33,7 +33,7 @@ from dispatcher.store.snapshot import Books
 from dispatcher.worker.child_process import SAME_FROM_PARENT_S, SAME_SIGNAL_S
 from dispatcher.worker.housekeeping import Housekeeping
 from dispatcher.worker.ports import FleetLimits, WorkerLog
-from dispatcher.worker.post_pool import CurrentExecutor, PostPool, Standby
+from dispatcher.worker.post_pool import PostPool, Standby
 from dispatcher.worker.rq_presence import RqPresence
 
 STOP_GRACE_S: Final = 5.0
@@ -123,7 +123,7 @@ class Worker:
         self._lost: GateUnavailable | None = None
         self._failure: Exception | None = None
         self._post_pool = PostPool(
-            CurrentExecutor(limits), size=senders, deadline_s=post_deadline_s, wake=doorbell.ring, clock=clock
+            lambda: limits.dispatcher, size=senders, deadline_s=post_deadline_s, wake=doorbell.ring, clock=clock
         )
 
     def run(self, *, burst: bool = False) -> None:

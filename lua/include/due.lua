@@ -144,8 +144,8 @@ local due = module(function(due)
   end
 
   -- Takes up to `most` events whose timers are due. Events with an unknown delivery status that went to one channel share
-  -- one history scan and count as one. None of them is taken before the cool-down of history scans ends. Returns how many
-  -- more events may be taken.
+  -- one history scan and count as one, though each thread of the channel has a scan of its own. None of them is taken
+  -- before the cool-down of history scans ends. Returns how many more events may be taken.
   local function take_timers(at, most, is_paused)
     local wanted = most > 0 and most + PAGE or 0
     local ids = plan.zdue(at.timers, at.now, wanted)

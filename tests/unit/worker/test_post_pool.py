@@ -117,7 +117,7 @@ def build(
     wire: Wire, *, size: int = 2, clock: Callable[[], float] = time.monotonic
 ) -> tuple[PostPool, threading.Event]:
     rung = threading.Event()
-    return PostPool(wire, size=size, deadline_s=DEADLINE_S, wake=rung.set, clock=clock), rung
+    return PostPool(lambda: wire, size=size, deadline_s=DEADLINE_S, wake=rung.set, clock=clock), rung
 
 
 def unconfirmed(*ids: str) -> HistoryScan:
@@ -145,7 +145,7 @@ def test_a_post_that_ends_rings_and_is_collected_once() -> None:
 
 def test_the_first_result_rings_and_the_one_after_which_most_have_ended() -> None:
     wire, rings = Wire(), list[None]()
-    pool = PostPool(wire, size=8, deadline_s=DEADLINE_S, wake=lambda: rings.append(None), clock=Hands())
+    pool = PostPool(lambda: wire, size=8, deadline_s=DEADLINE_S, wake=lambda: rings.append(None), clock=Hands())
     slow = wire.open
     for id_ in ("s1", "s2", "s3"):
         wire.entered = threading.Event()
