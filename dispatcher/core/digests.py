@@ -18,7 +18,7 @@ from dispatcher.core.ports import Asking, Sink
 from dispatcher.core.posts import Ambiguous, Message, Paused, PostResult, Receipt, Rejected, Retryable
 from dispatcher.core.quiet import QUIET_PREFIX
 from dispatcher.core.rendering import MAX_TEXT, cut, escape, gone_line, without_controls
-from dispatcher.core.silences import Silence, Silences
+from dispatcher.core.silences import Silences
 from dispatcher.core.states import (
     Candidate,
     DeadLettered,
@@ -57,14 +57,6 @@ class Plan(NamedTuple):
     act: Act
     wait_us: int = 0
     ends: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Words:
-    """What is to be said; ``edits`` is the channel and ts of the message it takes the place of."""
-
-    message: Message
-    edits: tuple[str, str] | None
 
 
 def plan_of(tally: Tally, counting: Counting, *, can_edit: bool) -> Plan:
@@ -119,46 +111,6 @@ def _notice(tally: Tally, counting: Counting) -> Plan:
     return Plan(Act.WAIT, quiet_us)
 
 
-def on_arrival(leased: Leased, policy: Policy, *, can_edit: bool) -> Candidate | Settlement:
-    """The digest message as one that asks for its slots (an edit needs none), or what it waits for."""
-    tally, counting = _facts(leased, policy)
-    if _is_left(tally, policy):
-        told = Told(Step.WAITED, counting, 0, tally.count, ends=True)
-        return Settlement(leased, policy.terms(leased), told, Slots.KEEP)
-    plan = plan_of(tally, counting, can_edit=can_edit)
-    if plan.act in {Act.POST, Act.EDIT}:
-        terms = policy.digest_terms(leased, _demands(tally, plan, policy))
-        if plan.act is Act.EDIT:
-            terms = replace(terms, channel=EDITS, pace=EDITS_PACE)
-        return Candidate(leased, terms)
-    edits = plan.act is Act.WAIT and tally.is_editing
-    shown = (tally.shown or 0) if plan.ends or edits else tally.shown
-    told = Told(Step.WAITED, counting, plan.wait_us, shown, edits=edits, ends=plan.ends, ts=_ts_of(tally))
-    slots = Slots.RELEASE if leased.held else Slots.KEEP  # it was admitted to say what need not be said now
-    return Settlement(leased, policy.terms(leased), told, slots)
-
-
-def silenced(candidate: Candidate, silence: Silence, now_us: int) -> Settlement | None:
-    """It waits until the silence ends: nobody is to be told of the category meanwhile. None of one admitted before."""
-    leased, terms = candidate
-    if leased.was_admitted or terms.channel == EDITS:
-        return None
-    slots = Slots.RELEASE if leased.may_own_slots else Slots.KEEP
-    waits = Parked(Place.TIMER, Reason.SILENCED, max(0, silence.until_us - now_us), detail=silence.detail)
-    return Settlement(leased, terms, waits, slots)
-
-
-def quiet(candidate: Candidate, policy: Policy, now_us: int) -> Settlement | None:
-    """It waits until quiet hours of its category end. None of one admitted before, and of an edit, which is no post."""
-    leased, terms = candidate
-    is_edit = leased.tally is not None and leased.tally.is_editing
-    hush = None if leased.was_admitted or is_edit else policy.hours.hush(leased.event.category, now_us)
-    if hush is None:
-        return None
-    waits = Parked(Place.TIMER, Reason.QUIET, hush.until_us - now_us, detail=hush.name)
-    return Settlement(leased, terms, waits, Slots.RELEASE if leased.may_own_slots else Slots.KEEP)
-
-
 def denied(candidate: Candidate, verdict: Denied) -> Settlement:
     """Whatever refuses it, a digest message waits until there is room."""
     leased, terms = candidate
@@ -167,93 +119,6 @@ def denied(candidate: Candidate, verdict: Denied) -> Settlement:
     slots = Slots.HOLD if leased.was_admitted else before
     parked = Parked(Place.TIMER, limit_reason(verdict.scope), wait_us, denied=verdict)
     return Settlement(leased, terms, parked, slots, attempt=leased.attempt, unknown=leased.unknown)
-
-
-def words_of(leased: Leased, channel: str, policy: Policy, *, can_edit: bool) -> Words:
-    """What it says now."""
-    tally, counting = _facts(leased, policy)
-    plan = plan_of(tally, counting, can_edit=can_edit)
-    identity = policy.rule(tally.category).style.identity
-    text = tally_text(tally, ends=plan.ends)
-    if leased.gone is not None:
-        text = cut(f"{gone_line(leased.gone)}\n{text}")
-    message = Message(leased.name, channel, text, identity=identity)
-    return Words(message, (tally.channel or channel, tally.ts or "") if plan.act is Act.EDIT else None)
-
-
-def after_post(  # noqa: PLR0911, PLR0913 - one return for each result of a post, and many facts about it
-    started: Started, result: PostResult, policy: Policy, backoff: Backoff, *, can_edit: bool, has_fallback: bool
-) -> Settlement | None:
-    """What becomes of it after a post or an edit; None where that is what becomes of any event, which it waits for.
-
-    It is never a dead letter: what cannot be posted is tried a window later.
-    """
-    leased, terms = started.candidate.leased, started.candidate.terms
-    tally, counting = _facts(leased, policy)
-    plan = plan_of(tally, counting, can_edit=can_edit)
-    is_edit, is_last = plan.act is Act.EDIT, started.attempt >= transitions.MAX_ATTEMPTS
-    match result:
-        case Receipt():
-            told = _told(tally, counting, plan, result, can_edit=can_edit)
-            return Settlement(leased, terms, told, Slots.KEEP, replied=True, arrived=True, resume=True, reached=True)
-        case Rejected(code) if code in transitions.GONE and has_fallback and not is_edit:
-            return None
-        case Rejected(code, detail):
-            told = _failed(tally, counting, plan, code, detail)
-            return Settlement(leased, terms, told, Slots.RELEASE, replied=True, arrived=True, reached=True)
-        case Paused("unknown_method" as code, detail) if is_edit:  # a Web API of somebody else's that can only post
-            return Settlement(leased, terms, _failed(tally, counting, plan, code, detail), Slots.KEEP, reached=True)
-        case Retryable(code, detail, True, reached) if is_last:
-            told = _failed(tally, counting, plan, code, detail)
-            return Settlement(leased, terms, told, Slots.RELEASE, reached=reached)
-        case Ambiguous(code, detail) if is_edit and is_last:
-            return Settlement(
-                leased, terms, _failed(tally, counting, plan, code, detail), Slots.KEEP, arrived=True, reached=False
-            )
-        case Ambiguous(code, detail) if is_edit:  # the same edit twice is one edit
-            parked = Parked(Place.TIMER, Reason.RETRY, backoff(started.attempt), code, detail=detail)
-            return Settlement(
-                leased,
-                terms,
-                parked,
-                Slots.KEEP,
-                attempt=started.attempt,
-                unknown=leased.unknown,
-                arrived=True,
-                reached=False,
-            )
-        case _:
-            return None
-
-
-def after_scan(settlement: Settlement, policy: Policy, *, can_edit: bool) -> Settlement:
-    """What a history scan means for a digest message."""
-    leased = settlement.subject
-    if not isinstance(leased, Leased):
-        return settlement
-    tally, counting = _facts(leased, policy)
-    plan = plan_of(tally, counting, can_edit=can_edit)
-    match settlement.outcome:
-        case Sent(receipt):
-            return settlement._replace(outcome=_told(tally, counting, plan, receipt, can_edit=can_edit))
-        case DeadLettered(_, detail, code):
-            return settlement._replace(outcome=_failed(tally, counting, plan, code or "ambiguous", detail))
-        case _:
-            return settlement
-
-
-def _told(tally: Tally, counting: Counting, plan: Plan, receipt: Receipt, *, can_edit: bool) -> Told:
-    is_edit = plan.act is Act.EDIT
-    return Told(
-        Step.EDITED if is_edit else Step.POSTED,
-        counting,
-        plan.wait_us,
-        tally.count,
-        receipt=None if is_edit else receipt,
-        edits=can_edit and tally.telling is not Telling.NOTICE,
-        ends=plan.ends,
-        ts=_ts_of(tally),
-    )
 
 
 def _failed(tally: Tally, counting: Counting, plan: Plan, code: str, detail: str) -> Told:
@@ -363,18 +228,41 @@ class DigestMessages:
     grace_us: int
 
     def on_arrival(self, leased: Leased, now_us: int) -> Candidate | Settlement:
-        """Its age never ends a digest message; it may have nothing to tell yet."""
+        """One that asks for its slots (an edit needs none), or what it waits for. Its age never ends it."""
         del now_us
-        return on_arrival(leased, self.policy, can_edit=self.sink.can_update)
+        tally, counting, plan = self._read(leased)
+        if _is_left(tally, self.policy):
+            told = Told(Step.WAITED, counting, 0, tally.count, ends=True)
+            return Settlement(leased, self.policy.terms(leased), told, Slots.KEEP)
+        if plan.act in {Act.POST, Act.EDIT}:
+            terms = self.policy.digest_terms(leased, _demands(tally, plan, self.policy))
+            if plan.act is Act.EDIT:
+                terms = replace(terms, channel=EDITS, pace=EDITS_PACE)
+            return Candidate(leased, terms)
+        edits = plan.act is Act.WAIT and tally.is_editing
+        shown = (tally.shown or 0) if plan.ends or edits else tally.shown
+        told = Told(Step.WAITED, counting, plan.wait_us, shown, edits=edits, ends=plan.ends, ts=_ts_of(tally))
+        slots = Slots.RELEASE if leased.held else Slots.KEEP  # it was admitted to say what need not be said now
+        return Settlement(leased, self.policy.terms(leased), told, slots)
 
     def silenced(self, candidate: Candidate, silences: Silences, now_us: int) -> Settlement | None:
-        """A digest message waits while its whole category is silenced: it has no labels of its own."""
-        found = silences.of_whole_category(candidate.leased.event.category, now_us)
-        return silenced(candidate, found[0], now_us) if found else None
+        """It waits while its whole category is silenced, since it has no labels of its own, unless it was admitted."""
+        leased, terms = candidate
+        found = silences.of_whole_category(leased.event.category, now_us)
+        if not found or leased.was_admitted or terms.channel == EDITS:
+            return None
+        waits = Parked(Place.TIMER, Reason.SILENCED, max(0, found[0].until_us - now_us), detail=found[0].detail)
+        return Settlement(leased, terms, waits, Slots.RELEASE if leased.may_own_slots else Slots.KEEP)
 
     def quiet(self, candidate: Candidate, now_us: int) -> Settlement | None:
-        """A digest message waits."""
-        return quiet(candidate, self.policy, now_us)
+        """It waits until quiet hours of its category end. One that was admitted before, and an edit, do not."""
+        leased, terms = candidate
+        is_edit = leased.tally is not None and leased.tally.is_editing
+        hush = None if leased.was_admitted or is_edit else self.policy.hours.hush(leased.event.category, now_us)
+        if hush is None:
+            return None
+        waits = Parked(Place.TIMER, Reason.QUIET, hush.until_us - now_us, detail=hush.name)
+        return Settlement(leased, terms, waits, Slots.RELEASE if leased.may_own_slots else Slots.KEEP)
 
     def newcomer(self, candidate: Candidate) -> None:
         """A digest message never waits in a category's line."""
@@ -385,27 +273,82 @@ class DigestMessages:
         return Asking(candidate, drops=False)
 
     def denied(self, candidate: Candidate, verdict: Denied) -> Settlement:
-        """A digest message waits."""
+        """It waits until there is room."""
         return denied(candidate, verdict)
 
     def deliver(self, started: Started) -> Settlement:
         """Post the message, or edit the one that was posted before."""
         leased, terms = started.candidate
-        words = words_of(leased, terms.channel, self.policy, can_edit=self.sink.can_update)
-        by_s = started.leaves_by_s
-        if words.edits:
-            return self.after_post(started, self.sink.update(*words.edits, words.message, by_s=by_s))
-        return self.after_post(started, self.sink.post(words.message, by_s=by_s))
+        tally, _, plan = self._read(leased)
+        text = tally_text(tally, ends=plan.ends)
+        if leased.gone is not None:
+            text = cut(f"{gone_line(leased.gone)}\n{text}")
+        identity = self.policy.rule(tally.category).style.identity
+        message, by_s = Message(leased.name, terms.channel, text, identity=identity), started.leaves_by_s
+        if plan.act is Act.EDIT:
+            edited = self.sink.update(tally.channel or terms.channel, tally.ts or "", message, by_s=by_s)
+            return self.after_post(started, edited)
+        return self.after_post(started, self.sink.post(message, by_s=by_s))
 
-    def after_post(self, started: Started, result: PostResult) -> Settlement:
-        """A digest message never becomes a dead letter."""
+    def after_post(  # noqa: PLR0911 - one return for each result of a post
+        self, started: Started, result: PostResult
+    ) -> Settlement:
+        """It is never a dead letter: what cannot be posted is tried a window later. The rest is as for any event."""
         leased, terms = started.candidate
+        tally, counting, plan = self._read(leased)
         fallback = self.policy.fallback(leased, terms.channel)
-        follows = after_post(
-            started, result, self.policy, self.backoff, can_edit=self.sink.can_update, has_fallback=fallback is not None
-        )
-        return follows or transitions.after_post(started, result, self.backoff, self.grace_us, fallback)
+        is_edit, is_last = plan.act is Act.EDIT, started.attempt >= transitions.MAX_ATTEMPTS
+        match result:
+            case Receipt():
+                told = self._told(tally, counting, plan, result)
+                return Settlement(
+                    leased, terms, told, Slots.KEEP, replied=True, arrived=True, resume=True, reached=True
+                )
+            case Rejected(code, detail) if code not in transitions.GONE or fallback is None or is_edit:
+                told = _failed(tally, counting, plan, code, detail)
+                return Settlement(leased, terms, told, Slots.RELEASE, replied=True, arrived=True, reached=True)
+            case Paused("unknown_method" as code, detail) if is_edit:  # a Web API of somebody else's that can only post
+                return Settlement(leased, terms, _failed(tally, counting, plan, code, detail), Slots.KEEP, reached=True)
+            case Retryable(code, detail, True, reached) if is_last:
+                told = _failed(tally, counting, plan, code, detail)
+                return Settlement(leased, terms, told, Slots.RELEASE, reached=reached)
+            case Ambiguous(code, detail) if is_edit and is_last:
+                told = _failed(tally, counting, plan, code, detail)
+                return Settlement(leased, terms, told, Slots.KEEP, arrived=True, reached=False)
+            case Ambiguous(code, detail) if is_edit:  # the same edit twice is one edit
+                parked = Parked(Place.TIMER, Reason.RETRY, self.backoff(started.attempt), code, detail=detail)
+                settled = Settlement(leased, terms, parked, Slots.KEEP, attempt=started.attempt, unknown=leased.unknown)
+                return settled._replace(arrived=True, reached=False)
+            case _:
+                return transitions.after_post(started, result, self.backoff, self.grace_us, fallback)
 
     def after_scan(self, settlement: Settlement) -> Settlement:
         """A message that was found was posted or edited; one that ends as a dead letter failed, and is tried again."""
-        return after_scan(settlement, self.policy, can_edit=self.sink.can_update)
+        leased = settlement.subject
+        if not isinstance(leased, Leased):
+            return settlement
+        tally, counting, plan = self._read(leased)
+        match settlement.outcome:
+            case Sent(receipt):
+                return settlement._replace(outcome=self._told(tally, counting, plan, receipt))
+            case DeadLettered(_, detail, code):
+                return settlement._replace(outcome=_failed(tally, counting, plan, code or "ambiguous", detail))
+            case _:
+                return settlement
+
+    def _read(self, leased: Leased) -> tuple[Tally, Counting, Plan]:
+        tally, counting = _facts(leased, self.policy)
+        return tally, counting, plan_of(tally, counting, can_edit=self.sink.can_update)
+
+    def _told(self, tally: Tally, counting: Counting, plan: Plan, receipt: Receipt) -> Told:
+        is_edit = plan.act is Act.EDIT
+        return Told(
+            Step.EDITED if is_edit else Step.POSTED,
+            counting,
+            plan.wait_us,
+            tally.count,
+            receipt=None if is_edit else receipt,
+            edits=self.sink.can_update and tally.telling is not Telling.NOTICE,
+            ends=plan.ends,
+            ts=_ts_of(tally),
+        )
