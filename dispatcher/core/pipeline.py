@@ -333,36 +333,24 @@ class Dispatcher:
             self.outbox.expect([_opening(silences.get(each), each, now_us) for each in sorted(came)])
         if not silences.each:
             return batch
-        left: list[Candidate] = []
-        ended: list[Settlement] = []
-        waiting: list[Deferral] = []
-        for candidate in batch.candidates:
-            match self._handler_of(candidate.leased).silenced(candidate, silences, now_us):
-                case Settlement() as settlement:
-                    ended.append(settlement)
-                case Deferral() as deferral:
-                    waiting.append(deferral)
-                case None:
-                    left.append(candidate)
-        return replace(batch, candidates=left, ended=[*batch.ended, *ended, *self._line_up(waiting).ended])
+        return self._hold(
+            batch, [self._handler_of(each.leased).silenced(each, silences, now_us) for each in batch.candidates]
+        )
 
     def _hold_quiet(self, batch: Batch, now_us: int) -> Batch:
         """An event for which quiet hours hold ends, or waits in a line of its own until they end."""
         if not self.policy.quiet:
             return batch
-        left: list[Candidate] = []
-        ended: list[Settlement] = []
-        waiting: list[Deferral] = []
-        for candidate in batch.candidates:
-            match self._handler_of(candidate.leased).quiet(candidate, now_us):
-                case Settlement() as settlement:
-                    ended.append(settlement)
-                case Deferral() as deferral:
-                    waiting.append(deferral)
-                case None:
-                    left.append(candidate)
-        opens = {each.until.scope: each.until.wait_us for each in waiting if each.until is not None}
+        held = [self._handler_of(each.leased).quiet(each, now_us) for each in batch.candidates]
+        opens = {each.until.scope: each.until.wait_us for each in held if isinstance(each, Deferral) and each.until}
         self.outbox.expect([Opening(scope, now_us + left_us, 0) for scope, left_us in opens.items()])
+        return self._hold(batch, held)
+
+    def _hold(self, batch: Batch, held: Sequence[Settlement | Deferral | None]) -> Batch:
+        """The batch without the events that end or wait. ``held`` has an item for each candidate: None if it goes on."""
+        left = [each for each, what in zip(batch.candidates, held, strict=True) if what is None]
+        ended = [each for each in held if isinstance(each, Settlement)]
+        waiting = [each for each in held if isinstance(each, Deferral)]
         return replace(batch, candidates=left, ended=[*batch.ended, *ended, *self._line_up(waiting).ended])
 
     def _line_up_newcomers(self, batch: Batch) -> Batch:
