@@ -31,8 +31,6 @@ _OF_CATEGORY: Final = {
 _OUTCOMES: Final = {"dropped": "Dropped", "digested": "Counted into a digest", "dead": "Dead letter"}
 _IN_LINES: Final = ("outcome", "reason", "category", "scope", "limit", "code", "detail", "channel", "instead_of")
 """What a log line has of a decision as it is."""
-MUTED: Final = "muted"
-"""The reason in old records of what is a silence now."""
 
 OWN: Final = "This is no event but a message of the dispatcher itself: 'dispatcher status' shows what it counts."
 MALFORMED: Final = "What is stored of it cannot be read: the next worker that takes it makes it a dead letter."
@@ -218,10 +216,9 @@ def why(decision: Decision, at: Clock) -> str:
         return _recovery(decision, at)
     if decision.reason == Reason.QUIET and decision.since_us is not None and decision.fits_at_us is not None:
         return quiet_words(decision.detail or "", decision.since_us, decision.fits_at_us, at)
-    if decision.reason in {Reason.SILENCED, MUTED} and decision.fits_at_us is not None:
-        what = f"category {decision.category} was muted" if decision.reason == MUTED else "silenced"
+    if decision.reason == Reason.SILENCED and decision.fits_at_us is not None:
         since = "" if decision.since_us is None else f" from {at(decision.since_us)}"
-        return f"{what}{since} until {at(decision.fits_at_us)}{_words(decision.detail)}"
+        return f"silenced{since} until {at(decision.fits_at_us)}{_words(decision.detail)}"
     if _is_of_a_limit(decision):
         return f"{_used_up(decision.scope or '', decision.limit or '')}; {_fits(decision, at)}"
     return (decision.detail or "").removesuffix(".")
@@ -460,9 +457,7 @@ def _words_of_letter(decision: Decision) -> str:
     return (decision.detail or f"a repeat of {_ANOTHER}").removesuffix(".")
 
 
-_SAID_IN_FULL: Final = frozenset(
-    {Reason.REPEAT, Reason.QUIET, Reason.SILENCED, MUTED, Reason.RESOLVED, Reason.UNPOSTED}
-)
+_SAID_IN_FULL: Final = frozenset({Reason.REPEAT, Reason.QUIET, Reason.SILENCED, Reason.RESOLVED, Reason.UNPOSTED})
 """For these reasons the sentence is what ``why`` says, and nothing else."""
 
 

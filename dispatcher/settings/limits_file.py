@@ -17,7 +17,6 @@ from dispatcher.settings.content import Content, policy_in
 from dispatcher.settings.cross_checks import impossible_sums
 from dispatcher.settings.limits_schema import LimitsFile, section_at
 from dispatcher.settings.limits_text import read_text, source_of
-from dispatcher.settings.limits_values import NOT_AVAILABLE
 from dispatcher.settings.redaction import did_you_mean, looks_secret, redacted
 from dispatcher.settings.warnings import warnings_of
 from dispatcher.settings.yaml_reader import read_yaml
@@ -35,11 +34,6 @@ class Limits:
     warnings: tuple[str, ...]
     content: Content
     is_empty: bool
-
-
-def load_policy(path: FilePath) -> tuple[Policy, tuple[str, ...]]:
-    """The policy in a file, and a sentence for each warning. Raises ``ConfigError`` as ``read_limits`` does."""
-    return read_policy(read_text(path), str(path))
 
 
 def load_limits(path: FilePath) -> Limits:
@@ -147,8 +141,6 @@ def _unknown_key(path: tuple[str | int, ...]) -> str:
     section = section_at(path[:-1])
     if section is None:
         return "the key is not known"
-    if key in section.not_yet:
-        return f"the key {NOT_AVAILABLE}"
     names = section.key_names()
     hint = did_you_mean(key, names) or f", expected one of {', '.join(names)}"
     return f"the key is not known{hint}"

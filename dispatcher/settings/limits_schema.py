@@ -1,14 +1,10 @@
-"""What may stand in the limits file: its keys, their types and their defaults, one class per mapping.
-
-A key that a later version will know stands in ``not_yet`` until then: to add it, turn it into a field, and say in
-``content`` what it means.
-"""
+"""What may stand in the limits file: its keys, their types and their defaults, one class per mapping."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -169,7 +165,6 @@ class Section(BaseModel):
     """One mapping of the file; an unknown key in it is a fault."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-    not_yet: ClassVar[frozenset[str]] = frozenset()
 
     @classmethod
     def key_names(cls) -> list[str]:

@@ -28,7 +28,7 @@ def find_limits_file(settings: AnySettings, cwd: Path) -> Path:
 def own_limits_file(settings: AnySettings, cwd: Path) -> Path | None:
     """The operator's own limits file: the one that is set, else ``config/limits.yaml`` below ``cwd``, else None.
 
-    One that is set need not exist; ``load_policy`` says so. Raises ``ConfigError`` where it cannot be looked for.
+    One that is set need not exist; ``load_limits`` says so. Raises ``ConfigError`` where it cannot be looked for.
     """
     if settings.limits_file is not None:
         return cwd / settings.limits_file

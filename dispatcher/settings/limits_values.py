@@ -30,7 +30,6 @@ Word = TypeVar("Word", bound=StrEnum)
 Key = TypeVar("Key", int, str)
 Value = TypeVar("Value")
 
-NOT_AVAILABLE: Final = "is not available in this version"
 DEFAULT_CHANNEL_KEY: Final = "default"
 MAX_WINDOWS: Final = 16
 """Limits in one list: each costs the gate a look at the log of the scope."""

@@ -23,7 +23,6 @@ from dispatcher.settings.limits_schema import (
     DecisionsSection,
     GlobalSection,
     HookSection,
-    LimitsFile,
     QuietSection,
     RuleSection,
 )
@@ -138,8 +137,6 @@ def test_every_key_of_the_limits_file_is_documented_and_no_other() -> None:
         "unknown_categories",
     }
     assert set(first_cells(section(page, "The keys"))) == available
-    sections = (RuleSection, CategorySection, LimitsFile, GlobalSection, ChannelSection)
-    assert not any(each.not_yet for each in sections)
 
 
 def test_the_runbook_names_log_lines_that_are_explained() -> None:

@@ -39,8 +39,8 @@ for module in pkgutil.walk_packages(dispatcher.__path__, "dispatcher."):
     if module.name not in ("dispatcher.__main__", "dispatcher.testing.plugin"):
         import_module(module.name)  # what is imported late may lie where nobody but root may look
 from dispatcher.cli import main
-from dispatcher.settings.limits_file import load_policy
-load_policy(Path("limits.yaml"))
+from dispatcher.settings.limits_file import load_limits
+load_limits(Path("limits.yaml"))
 if os.geteuid() == 0:
     os.setuid(65534)
 main()

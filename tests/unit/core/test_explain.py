@@ -118,16 +118,6 @@ DEAD: Final = Decision("disk-1", us("2026-11-20 12:03:11"), "dead", "rejected", 
             "Cancelled at 12:03:11 by ops@db1.",
         ),
         (
-            replace(
-                DEAD,
-                outcome="dropped",
-                reason="muted",
-                detail="by ops@db1: maintenance",
-                fits_at_us=us("2026-11-20 14:00:00"),
-            ),
-            "Dropped at 12:03:11: category errors was muted until 14:00:00 by ops@db1: maintenance.",
-        ),
-        (
             replace(REPEAT, since_us=us("2026-11-20 12:00:00")),
             (
                 "A repeat of first, whose window was then from 12:00:00 until 13:00:00; "

@@ -16,7 +16,7 @@ from dispatcher.data_files import data_file
 from dispatcher.errors import ConfigError
 from dispatcher.settings.describe import sentences
 from dispatcher.settings.environment import Settings
-from dispatcher.settings.limits_file import load_policy, read_policy
+from dispatcher.settings.limits_file import load_limits, read_policy
 from dispatcher.settings.limits_text import MAX_BYTES, find_limits_file
 from dispatcher.settings.warnings import implies
 from dispatcher.settings.yaml_reader import read_yaml
@@ -1048,20 +1048,20 @@ def test_a_file_that_cannot_be_read_is_named(content: bytes | None, problem: str
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(ConfigError) as caught:
-        load_policy(path)
+        load_limits(path)
     (found,) = caught.value.problems
     assert found.startswith(f"{path}{problem}")
 
 
 def test_a_folder_is_no_limits_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read: Is a directory; expected a limits file"):
-        load_policy(tmp_path)
+        load_limits(tmp_path)
 
 
 def test_a_byte_order_mark_at_the_beginning_does_no_harm(tmp_path: Path) -> None:
     path = tmp_path / "limits.yaml"
     path.write_bytes(b"\xef\xbb\xbf" + SAMPLE.encode())
-    assert load_policy(path) == (BUILT_IN, ())
+    assert (load_limits(path).policy, load_limits(path).warnings) == (BUILT_IN, ())
 
 
 def test_the_sample_reads_as_sentences() -> None:
@@ -1227,7 +1227,7 @@ def test_any_bytes_are_read_or_explained(tmp_path_factory: pytest.TempPathFactor
     path = tmp_path_factory.getbasetemp() / "limits.yaml"
     path.write_bytes(raw)
     try:
-        load_policy(path)
+        load_limits(path)
     except ConfigError as error:
         problems = error.problems
     else:

@@ -248,7 +248,7 @@ def test_the_shape_of_a_limit_is_never_stricter_than_its_reader(limit: str) -> N
 
 
 def test_every_key_that_may_stand_there_is_described_and_no_other() -> None:
-    """Keys that are not available in this version are not in it: an editor would offer them."""
+    """Keys that the limits file may not have are not in it: an editor would offer them."""
     classes: dict[str, type[Section]] = {
         each.__name__: each
         for each in (
