@@ -107,7 +107,8 @@ def _serve(  # noqa: PLR0913 - the options of the command
 
 def guard_of(settings: Settings, host: str, tokens: Path | None = None) -> Guard:
     """Who may do what at this address. Raises ``ConfigError``."""
-    from dispatcher.web.auth import Guard, is_loopback
+    from dispatcher.core.units import is_loopback
+    from dispatcher.web.auth import Guard
 
     guard = Guard(tokens or settings.serve_tokens_file, settings.serve_trusted_hosts)
     if not guard.has_tokens and not is_loopback(host):

@@ -1,9 +1,10 @@
-"""Spans of time, lanes and text: what is needed of the core before there is a limit."""
+"""Spans of time, lanes, names and text: what is needed of the core before there is a limit."""
 
 from __future__ import annotations
 
 import re
 from enum import StrEnum
+from ipaddress import ip_address
 from typing import Any, Final
 
 US: Final = 1_000_000
@@ -39,6 +40,14 @@ def normal_channel(channel: str) -> str:
     if CHANNEL_ID.fullmatch(channel) or not CHANNEL_NAME.fullmatch(channel):
         return channel
     return f"#{channel}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host, without port, is this machine under a name that no DNS server gives away."""
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower().rstrip(".") == "localhost"
 
 
 def is_utf8(text: str) -> bool:

@@ -9,14 +9,13 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from datetime import timedelta
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import SecretStr, ValidationInfo
 
-from dispatcher.core.units import seconds_of
+from dispatcher.core.units import is_loopback, seconds_of
 from dispatcher.server.urls import SENTINEL, SENTINEL_EXPECTED, SentinelAddress, check_options
 
 REDIS_URL_EXPECTED: Final = f"redis://HOST:PORT/DB, rediss://HOST:PORT/DB, unix:///PATH or {SENTINEL_EXPECTED}"
@@ -110,14 +109,10 @@ def webhook_url(secret: SecretStr | None, info: ValidationInfo) -> SecretStr | N
         return None
     if secret.get_secret_value().startswith(("xoxb-", "xoxe")):
         raise ValueError("expected the URL of a webhook; a token is DISPATCHER_SLACK_TOKEN")
-    parts = _split(secret)
-    if parts.scheme not in {"http", "https"}:
-        raise ValueError  # the caller says what was expected
-    _check_host(parts)
-    is_here = _is_this_machine(parts.hostname or "")
-    if parts.path in {"", "/"} and not is_here:
+    parts = _web_address(secret)
+    if parts.path in {"", "/"}:
         raise ValueError("expected a path behind the host, as in https://hooks.slack.com/services/...")
-    if parts.scheme == "http" and not is_here:
+    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
         raise ValueError("expected https://, since http:// would show the secret to the network")
     if info.data.get("slack_token") is not None:
         raise ValueError("expected one way to post, and a token is set too: unset one of the two")
@@ -128,10 +123,9 @@ def base_url(url: str | None) -> str | None:
     """A web address that ends in ``/``, so that a method's name can be put behind it."""
     if url is None:
         return None
-    parts = _split(SecretStr(url))
-    if parts.scheme not in {"http", "https"} or "@" in parts.netloc or parts.query or parts.fragment:
+    parts = _web_address(SecretStr(url))
+    if parts.query or parts.fragment:
         raise ValueError  # the caller says what was expected
-    _check_host(parts)
     return url if url.endswith("/") else f"{url}/"
 
 
@@ -141,6 +135,18 @@ def outlasts_a_post(lease: timedelta, info: ValidationInfo) -> timedelta:
     if lease <= timeout:
         raise ValueError(f"expected more than DISPATCHER_SLACK_TIMEOUT, which is {timeout.total_seconds():g}")
     return lease
+
+
+def _web_address(secret: SecretStr) -> SplitResult:
+    parts = _split(secret)
+    if parts.scheme not in {"http", "https"}:
+        raise ValueError  # the caller says what was expected
+    if "@" in parts.netloc:
+        raise ValueError("expected a URL without user name and password")
+    if not _HEADER_SAFE.fullmatch(secret.get_secret_value()):
+        raise ValueError("expected a URL without special characters, which are written as %XX")
+    _check_host(parts)
+    return parts
 
 
 def _split(secret: SecretStr) -> SplitResult:
@@ -169,13 +175,6 @@ def _check_host(parts: SplitResult) -> None:
     labels = match[1].removesuffix(".").split(".")
     if not match[1].startswith("[") and not all(1 <= len(label) <= _LONGEST_LABEL for label in labels):
         raise ValueError("expected a host with 1 to 63 characters between two dots")
-
-
-def _is_this_machine(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def host(value: str) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json as standard
 import logging
-import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -26,9 +25,8 @@ from slack_sdk.webhook import WebhookResponse
 
 from dispatcher.core.posts import Message, PostResult, Receipt
 from dispatcher.core.states import ScanResult, Search, Unreadable
-from dispatcher.core.units import HIDDEN
 from dispatcher.jsonio import NotPlain, decode, encode
-from dispatcher.slack.credentials import BotToken, Webhook
+from dispatcher.slack.credentials import BotToken, Webhook, masked
 from dispatcher.slack.history import Answer, History
 from dispatcher.slack.replies import (
     CheckResult,
@@ -48,9 +46,6 @@ from dispatcher.slack.transport import ExchangeFailed, Reply, Transport
 _AGENT: Final = "notification-dispatcher"
 _JSON: Final = {"Content-Type": "application/json;charset=utf-8"}
 _FORM: Final = {"Content-Type": "application/x-www-form-urlencoded"}
-
-_LOOKS_SECRET: Final = re.compile(r"\b(?:xox[a-z]|xapp)-[\w-]{8,}|/services/T\w+/B\w+/\w+")
-_PARTS_OF_SECRETS: Final = ("xox", "xapp", "/services/")
 
 
 class WebApi:
@@ -219,20 +214,11 @@ class _Exchange:
         try:
             reply = self._transport.post(url, headers, body)
             result = Result.FAILED  # unless it can be read
-            answer = read(_masked(reply.body.decode("utf-8", "replace"), self._secrets), reply.status)
+            answer = read(masked(reply.body.decode("utf-8", "replace"), self._secrets), reply.status)
             result = result_of(reply.status, answer)
         finally:
             self._requests.note(method, result, time.monotonic() - begun)
         return reply, answer
-
-
-def _masked(text: str, secrets: tuple[str, ...]) -> str:
-    """Without the secrets, and without what looks like another one: a proxy's page may quote what we do not know."""
-    for each in secrets:
-        text = text.replace(each, HIDDEN)
-    if any(part in text for part in _PARTS_OF_SECRETS):  # many times faster than the pattern
-        text = _LOOKS_SECRET.sub(HIDDEN, text)
-    return text
 
 
 def _as_json(arguments: Mapping[str, Any]) -> bytes:

@@ -7,11 +7,12 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, TypeAlias, assert_never
+from urllib.parse import urlsplit
 
 from dispatcher.core.posts import LeftOut, Message, Part, Paused, PostResult, Receipt, Rejected
 from dispatcher.core.rendering import one_line
 from dispatcher.core.states import ScanLater, ScanResult, Search
-from dispatcher.slack.credentials import BotToken, Webhook, checked_url, fingerprint
+from dispatcher.slack.credentials import BotToken, Webhook, fingerprint, masked
 from dispatcher.slack.replies import MAX_SAID, CheckResult, Requests
 from dispatcher.slack.taxonomy import Problem, may_be_about_blocks, problem
 from dispatcher.slack.transport import ExchangeFailed, Transport
@@ -30,7 +31,7 @@ class SlackSink:
     ``base_url`` is another Web API root than Slack's own (webhooks carry theirs). ``timeout_s`` bounds one whole
     post, whatever the network does; ``by_s`` of a call bounds it as well. ``post`` may be called by several threads
     at once; it makes a second request only after Slack has refused the first for a part that can be left out. Proxies:
-    see ``Transport``. Raises ``ConfigError`` for a URL or proxy that cannot be used. A history scan finds only posts of
+    see ``Transport``. Raises ``ConfigError`` for a proxy that cannot be used. A history scan finds only posts of
     the same ``namespace``.
     """
 
@@ -43,6 +44,7 @@ class SlackSink:
         timeout_s: float = 10.0,
         requests: Requests | None = None,
     ) -> None:
+        self._credential = credential
         self.requests = requests or Requests()
         """What is counted of the requests made."""
         from dispatcher.slack.clients import Hook, WebApi  # slack_sdk is slow to import and not always needed
@@ -50,7 +52,7 @@ class SlackSink:
         match credential:
             case BotToken():
                 api = base_url or SLACK_API
-                self._where = checked_url(api, "DISPATCHER_SLACK_BASE_URL", SLACK_API).netloc
+                self._where = urlsplit(api).netloc
                 self._transport = Transport(api, timeout_s)
                 self._way: WebApi | Hook = WebApi(credential, self._transport, api, self.requests, namespace)
             case Webhook():
@@ -81,7 +83,7 @@ class SlackSink:
             with self._transport.one_deadline():
                 result = self._way.scan(search)
         except Exception as error:  # noqa: BLE001 - the contract: a history scan ends as a value, whatever went wrong
-            return ScanResult({}, ScanLater("internal", f"{type(error).__name__}: {error}", reached=True))
+            return ScanResult({}, ScanLater("internal", self._words_of(error), reached=True))
         if isinstance(result.rest, ScanLater) and result.rest.pause is not None:
             pause = replace(result.rest.pause, fingerprint=self.fingerprint)
             return replace(result, rest=replace(result.rest, pause=pause))
@@ -98,14 +100,14 @@ class SlackSink:
             with self._transport.one_deadline(by_s):
                 return self._signed(self._way.update(channel, ts, message))
         except Exception as error:  # noqa: BLE001 - as in _request
-            return _failed(error)
+            return self._failed(error)
 
     def check(self) -> CheckResult:
         """Whether Slack accepts the credential, without posting; raises nothing."""
         try:
             return self._way.check()
         except Exception as error:  # noqa: BLE001 - as in _request
-            return _failed(error)
+            return self._failed(error)
 
     def _signed(self, result: PostResult) -> PostResult:
         return replace(result, fingerprint=self.fingerprint) if isinstance(result, Paused) else result
@@ -114,7 +116,16 @@ class SlackSink:
         try:
             return self._way.post(message)
         except Exception as error:  # noqa: BLE001 - the contract: an attempt ends as a value, whatever went wrong
-            return _failed(error)
+            return self._failed(error)
+
+    def _failed(self, error: Exception) -> Problem:
+        if isinstance(error, ExchangeFailed):
+            return problem(error.code, one_line(error.detail, MAX_SAID))
+        return problem("internal", self._words_of(error))
+
+    def _words_of(self, error: Exception) -> str:
+        """What a defect of ours says, without the credential."""
+        return one_line(masked(f"{type(error).__name__}: {error}", self._credential.forms), MAX_SAID)
 
 
 class Fallbacks:
@@ -195,10 +206,3 @@ def _told(result: PostResult, left_out: tuple[LeftOut, ...]) -> PostResult:
             return Rejected(code, f"{detail}; before, with its blocks, {blocks.code}: {blocks.detail}")
         case _:
             return result
-
-
-def _failed(error: Exception) -> Problem:
-    if isinstance(error, ExchangeFailed):
-        return problem(error.code, one_line(error.detail, MAX_SAID))
-    # An answer nobody foresaw, or a fault of our own: "perhaps posted" is the safe side.
-    return problem("unreadable_reply", type(error).__name__)

@@ -168,6 +168,7 @@ TABLE: Final = (
         "the answer was longer than any of Slack's",
         "look at DISPATCHER_SLACK_BASE_URL and the proxy",
     ),
+    _row("internal", Meaning.MAYBE, "the dispatcher itself failed while it posted", "report it to its maintainers"),
     # An operator is needed.
     _row("invalid_auth not_authed token_revoked", Meaning.OPERATOR, "Slack does not accept the token", _TOKEN),
     _row("token_expired", Meaning.OPERATOR, "the token has expired", f"turn token rotation off, or {_TOKEN}"),

@@ -40,6 +40,7 @@ from weakref import WeakSet, finalize
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from dispatcher.core.states import boottime_s
+from dispatcher.core.units import is_loopback
 from dispatcher.errors import ConfigError
 
 DEFAULT_PORTS: Final = {"http": 80, "https": 443}
@@ -318,11 +319,6 @@ def proxy_for(target: SplitResult) -> Proxy | None:
         return Proxy(proxy.hostname, port, {})
     login = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
     return Proxy(proxy.hostname, port, {"Proxy-Authorization": f"Basic {b64encode(login.encode()).decode()}"})
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host name or address can only be this machine."""
-    return host == "localhost" or (is_address(host) and ip_address(host).is_loopback)
 
 
 def is_address(host: str) -> bool:

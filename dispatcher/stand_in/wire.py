@@ -15,7 +15,7 @@ from socketserver import TCPServer
 from typing import Any, Final, assert_never
 from urllib.parse import parse_qsl, urlsplit
 
-from dispatcher.slack.transport import is_loopback
+from dispatcher.core.units import is_loopback
 from dispatcher.stand_in import faults as fault
 from dispatcher.stand_in.answers import WEBHOOK, Answer, Call, rate_limited, refused
 from dispatcher.stand_in.page import as_json, render

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
 from http import HTTPStatus
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -22,6 +21,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as ASGIScope
 
+from dispatcher.core.units import is_loopback
 from dispatcher.errors import ConfigError
 from dispatcher.web.bounds import Endpoint
 from dispatcher.web.problems import Problem
@@ -139,14 +139,6 @@ def _token(line: str) -> tuple[bytes, Caller]:
     if not set(scopes.split(",")) <= known:
         raise ValueError(f"a scope that is not known, expected some of {', '.join(Scope)}, parted by commas")
     return sha256(secret.encode()).digest(), Caller(name, frozenset(map(Scope, scopes.split(","))))
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host, without port, is this machine under a name that no DNS server gives away."""
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host.lower().rstrip(".") == "localhost"
 
 
 class WholeAddresses:

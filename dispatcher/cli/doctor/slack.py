@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from ipaddress import ip_address
 from typing import Final, assert_never
 from urllib.parse import urlsplit
 
@@ -14,6 +13,7 @@ from dispatcher.cli.stand_in import USUAL_PORT
 from dispatcher.core.limits import US
 from dispatcher.core.policy import Policy
 from dispatcher.core.posts import Ambiguous, Paused, RateLimitedBySlack, Rejected, Retryable
+from dispatcher.core.units import is_loopback
 from dispatcher.errors import ConfigError
 from dispatcher.settings.environment import Settings
 from dispatcher.slack.replies import Unchecked, Workspace
@@ -109,7 +109,7 @@ def _clocks(apart_s: float) -> Finding:
 def _refusal(code: str, detail: str, base_url: str | None) -> Finding:
     row = row_for(code)
     remedy = row.remedy or "try again; if it stays, look at the network, the proxy and Slack's status page"
-    if code == "connection_refused" and base_url is not None and _is_loopback(urlsplit(base_url).hostname or ""):
+    if code == "connection_refused" and base_url is not None and is_loopback(urlsplit(base_url).hostname or ""):
         said = f"nobody listens at {base_url}, the address of a stand-in on this machine"
         remedy = f"start it: dispatcher slack-stand-in{_port_option(base_url)}"
         return error("slack", f"{code}: {said}", remedy)
@@ -122,14 +122,7 @@ def _port_option(base_url: str) -> str:
 
 
 def _address(base_url: str) -> Finding:
-    if _is_loopback(urlsplit(base_url).hostname or ""):
+    if is_loopback(urlsplit(base_url).hostname or ""):
         said = f"posts go to {base_url}, a stand-in or proxy on this machine, and not to Slack itself"
         return warning("address", said, "unset DISPATCHER_SLACK_BASE_URL to post to Slack")
     return ok("address", f"posts go to {base_url} in place of Slack's own address")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")

@@ -339,6 +339,29 @@ def test_a_redis_url_is_kept_as_it_is(url: str) -> None:
             id="webhook without its path",
         ),
         pytest.param(
+            {"DISPATCHER_SLACK_WEBHOOK_URL": "http://127.0.0.1:8901"},
+            "DISPATCHER_SLACK_WEBHOOK_URL is 'http://127.0.0.1:8901', "
+            "expected a path behind the host, as in https://hooks.slack.com/services/...",
+            id="webhook of this machine without its path",
+        ),
+        pytest.param(
+            {"DISPATCHER_SLACK_WEBHOOK_URL": WEBHOOK.replace("https://", "https://me:s3cr3t@")},
+            "DISPATCHER_SLACK_WEBHOOK_URL is ***, expected a URL without user name and password",
+            id="password in a webhook",
+        ),
+        pytest.param(
+            {"DISPATCHER_SLACK_WEBHOOK_URL": WEBHOOK + "é"},
+            "DISPATCHER_SLACK_WEBHOOK_URL is 'https://hooks.slack.com/***', "
+            "expected a URL without special characters, which are written as %XX",
+            id="webhook no request can carry",
+        ),
+        pytest.param(
+            {"DISPATCHER_SLACK_BASE_URL": "https://slack.test/apí/"},
+            "DISPATCHER_SLACK_BASE_URL is 'https://slack.test/apí/', "
+            "expected a URL without special characters, which are written as %XX",
+            id="base url no request can carry",
+        ),
+        pytest.param(
             {"DISPATCHER_SLACK_WEBHOOK_URL": TOKEN},
             "DISPATCHER_SLACK_WEBHOOK_URL is ***, expected the URL of a webhook; a token is DISPATCHER_SLACK_TOKEN",
             id="token as webhook",
@@ -362,8 +385,7 @@ def test_a_redis_url_is_kept_as_it_is(url: str) -> None:
         ),
         pytest.param(
             {"DISPATCHER_SLACK_BASE_URL": "http://me:s3cr3t@proxy/"},
-            "DISPATCHER_SLACK_BASE_URL is 'http://me:***@proxy/', "
-            "expected an http:// or https:// URL without user name and query",
+            "DISPATCHER_SLACK_BASE_URL is 'http://me:***@proxy/', expected a URL without user name and password",
             id="password in the base url",
         ),
         pytest.param(
@@ -657,10 +679,10 @@ def test_the_secrets_of_a_sentinel_address_are_known_too() -> None:
 
 
 def test_a_secret_as_short_as_a_syllable_is_not_cut_out_of_words() -> None:
-    settings = Settings.isolated(redis_url="redis://:pwd@db", slack_webhook_url="https://user:pw@hooks.test/x")
+    settings = Settings.isolated(redis_url="redis://:pwd@db", slack_webhook_url="https://hooks.test/x")
     assert settings.secrets() == {
-        "https://user:pw@hooks.test/x",
-        quote("https://user:pw@hooks.test/x", safe=""),
+        "https://hooks.test/x",
+        quote("https://hooks.test/x", safe=""),
     }
 
 

@@ -20,7 +20,7 @@ NOT_NOW = """request_timeout external_channel_migrating streaming_state_conflict
     list_record_comment_fetch_failed"""
 MAYBE = """internal_error fatal_error service_unavailable update_failed rollup_error http_301 http_302 http_307 http_500
     http_502 http_503 http_504 http_404 unreadable_reply reply_timeout connection_lost answer_too_large
-    some_code_of_tomorrow"""
+    internal some_code_of_tomorrow"""
 PAUSED = """invalid_auth not_authed account_inactive token_revoked token_expired missing_scope not_allowed_token_type
     access_denied accesslimited app_access_restricted two_factor_setup_required enterprise_is_restricted is_bot
     method_deprecated deprecated_endpoint upgrade_required unknown_method metadata_must_be_sent_from_app
