@@ -154,8 +154,8 @@ class Dispatcher:
         in their lines for any worker. Of what ``silences`` match only events that were admitted before are posted.
         Events to be reconciled are left to ``scans``.
 
-        Raises ``GateUnavailable`` with nothing posted: what was not settled stays leased. Raises ``Overtaken`` when the
-        policy is no longer in force, also with nothing posted.
+        Raises ``GateUnavailable``: what was not settled stays leased. Raises ``Overtaken`` when the policy is no longer
+        in force. Posts of earlier parts may have begun: ``capacity`` has them. The part that raises has posted nothing.
         """
         started: list[Started] = []
         parts = _parts_of(batch)
@@ -273,7 +273,11 @@ class Dispatcher:
                 continue
             if item.unconfirmed is not None:
                 continue
-            match self._handler_of(item).on_arrival(item, now_us):
+            try:
+                arrived = self._handler_of(item).on_arrival(item, now_us)
+            except Exception as error:  # noqa: BLE001 - see transitions.unhandled
+                arrived = transitions.unhandled(item, error)
+            match arrived:
                 case Candidate() as candidate:
                     candidates.append(candidate)
                 case Settlement() as settlement:
@@ -347,7 +351,7 @@ class Dispatcher:
         return self._hold(batch, held)
 
     def _hold(self, batch: Batch, held: Sequence[Settlement | Deferral | None]) -> Batch:
-        """The batch without the events that end or wait. ``held`` has an item for each candidate: None if it goes on."""
+        """The batch without the events that end or wait. ``held`` has an item for each of them, None if it goes on."""
         left = [each for each, what in zip(batch.candidates, held, strict=True) if what is None]
         ended = [each for each in held if isinstance(each, Settlement)]
         waiting = [each for each in held if isinstance(each, Deferral)]
@@ -525,7 +529,7 @@ class Handler(Protocol):
     """
 
     def on_arrival(self, leased: Leased, now_us: int) -> Candidate | Settlement:
-        """The event with its terms, or what happens to it before the gate is asked. Raises nothing."""
+        """The event with its terms, or what happens to it before the gate is asked. If it raises, the event ends."""
         ...
 
     def silenced(self, candidate: Candidate, silences: Silences, now_us: int) -> Settlement | Deferral | None:

@@ -28,7 +28,7 @@ from dispatcher.core.states import (
     Unconfirmed,
     Unreadable,
 )
-from dispatcher.core.transitions import MAX_ATTEMPTS, as_candidate
+from dispatcher.core.transitions import MAX_ATTEMPTS, unhandled
 
 MAX_RESENT: Final = 2
 """How often a post that never arrived is made again while others arrive; then it is a dead letter ``ambiguous``."""
@@ -39,14 +39,15 @@ def scans(unconfirmed: Sequence[Leased], policy: Policy, now_us: int) -> tuple[l
     places: dict[tuple[str, str | None], list[Candidate]] = {}
     ended: list[Settlement] = []
     for leased in unconfirmed:
-        match as_candidate(leased, policy):
-            case Settlement() as settlement:
-                ended.append(settlement)
-            case candidate:
-                post = _unconfirmed(candidate)
-                # Of its post: with another credential it goes elsewhere next.
-                place = (post.channel or leased.channel or candidate.terms.channel, leased.thread_ts or post.root)
-                places.setdefault(place, []).append(candidate)
+        try:
+            candidate = Candidate(leased, policy.terms(leased))
+        except Exception as error:  # noqa: BLE001 - see unhandled
+            ended.append(unhandled(leased, error))
+            continue
+        post = _unconfirmed(candidate)
+        # Of its post: with another credential it goes elsewhere next.
+        place = (post.channel or leased.channel or candidate.terms.channel, leased.thread_ts or post.root)
+        places.setdefault(place, []).append(candidate)
     found = []
     for (channel, thread_ts), candidates in places.items():
         since_us = min(_unconfirmed(each).first_us for each in candidates) - MARGIN_US

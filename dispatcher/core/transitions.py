@@ -58,24 +58,18 @@ MAX_ATTEMPTS: Final = 8
 
 
 def on_arrival(leased: Leased, policy: Policy, now_us: int) -> Candidate | Settlement:
-    """The event with its terms, or its end before the gate is asked. Raises nothing.
+    """The event with its terms, or its end before the gate is asked."""
+    candidate = Candidate(leased, policy.terms(leased))
+    return refused_unseen(candidate, policy, now_us) or _scheduled(candidate, now_us) or candidate
 
-    A defect of ours that shows with one event must not stop the events beside it.
+
+def unhandled(leased: Leased, error: Exception) -> Settlement:
+    """The end of an event that shows a defect of ours, which must not stop the events beside it.
+
+    The dead letter keeps the payload.
     """
-    match as_candidate(leased, policy):
-        case Settlement() as settlement:
-            return settlement
-        case candidate:
-            return refused_unseen(candidate, policy, now_us) or _scheduled(candidate, now_us) or candidate
-
-
-def as_candidate(leased: Leased, policy: Policy) -> Candidate | Settlement:
-    """The event with its terms; if finding them raises, its end."""
-    try:
-        return Candidate(leased, policy.terms(leased))
-    except Exception as error:  # noqa: BLE001 - see on_arrival; the dead letter keeps the payload
-        detail = f"cannot be handled: {type(error).__name__}: {str(error)[:200]}"
-        return undecodable(Undecodable(leased.id, Reason.INVALID, detail, leased.replays, leased.event.category))
+    detail = f"cannot be handled: {type(error).__name__}: {str(error)[:200]}"
+    return undecodable(Undecodable(leased.id, Reason.INVALID, detail, leased.replays, leased.event.category))
 
 
 def undecodable(subject: Undecodable) -> Settlement:

@@ -24,7 +24,7 @@ local digest = module(function(digest)
   local MOST_SAMPLES = 5
   local MOST_SUBJECTS = 1000 -- fields of a tally of quiet hours: of more things it is not known whether they are over
   local PATIENCE_US = 86400000000 -- after which a digest message asks anew; nothing ends it
-  local HOUR_US = 3600000000
+  digest.HOUR_US = 3600000000
   local EDIT_US = 30000000 -- between two edits of one message
   local MOST_TEXT = 1024
   local MOST_TALLIES = 1000 -- that are looked at for a buffered single that cannot be read
@@ -93,13 +93,13 @@ local digest = module(function(digest)
     return { digest = true, seq = next_seq(at), seen = digits(at.now) }
   end
 
-  -- A digest message whose record cannot be read begins anew; where its tally is gone, that is its end.
-  function digest.begin_anew(at, id)
+  -- A digest message that cannot be read or handled begins anew at `instant`; where its tally is gone, that is its end.
+  function digest.begin_anew(at, id, instant)
     if redis.call('EXISTS', at.tally_prefix .. id) == 0 then
       plan.hdel(at.events, id)
       plan.srem(at.tallies, id)
     else
-      digest.park(at, id, digest.new_header(at), at.now)
+      digest.park(at, id, digest.new_header(at), instant)
     end
   end
 
@@ -311,7 +311,7 @@ local digest = module(function(digest)
   -- Repeats are counted in the message until then: the limits may be others than those by which it was posted.
   function digest.count_until(at, key, until_us)
     plan.hset(key, 'next', digits(until_us))
-    plan.keep_alive(key, until_us - at.now + HOUR_US)
+    plan.keep_alive(key, until_us - at.now + digest.HOUR_US)
   end
 
   -- The message that repeats are counted in is posted, until `next_us` the only one. Repeats may have come before.

@@ -137,7 +137,7 @@ local intake = module(function(intake)
       return
     end
     if record.is_digest_message(id) then
-      digest.begin_anew(at, id)
+      digest.begin_anew(at, id, at.now)
       return
     end
     digest.forget_buffered(at, id)

@@ -16,8 +16,8 @@ from dispatcher.core.limits import US, Lane, Limit, Opening, Reason
 from dispatcher.core.pipeline import Capacity
 from dispatcher.core.policy import CategoryRule, OnLimit
 from dispatcher.core.posts import Ambiguous, RateLimitedBySlack, Receipt, Rejected, Retryable
-from dispatcher.core.states import DeadLettered, Leased, Settlement, Undecodable
-from dispatcher.core.transitions import on_arrival
+from dispatcher.core.reconciliation import scans
+from dispatcher.core.states import DeadLettered, Leased, Unconfirmed, Undecodable
 from dispatcher.errors import GateUnavailable, InvalidEvent
 from tests.support.deferral import Between, category_line, keep_beating, marks, opens_at, posted, run, send
 from tests.support.doubles import NOTHING_TO_READ, START_US
@@ -433,13 +433,14 @@ def test_an_event_that_cannot_be_read_at_its_turn_frees_its_channel_for_the_next
     assert stage.posting("#x") is None
 
 
-def test_an_event_whose_terms_cannot_be_found_is_a_dead_letter_by_itself() -> None:
+def test_an_unconfirmed_event_whose_terms_cannot_be_found_is_a_dead_letter_by_itself() -> None:
     with pytest.raises(InvalidEvent, match="well-formed"):
         Event("errors", "x", labels={"host": "\ud800"})
     event = Event("errors", "x")
     event.__dict__["max_age"] = "tomorrow"  # as a defect of ours might leave it
-    end = on_arrival(Leased("e", event, 1, START_US), policy_of(), START_US)
-    assert isinstance(end, Settlement)
+    leased = Leased("e", event, 1, START_US, unconfirmed=Unconfirmed(START_US, START_US))
+    found, (end,) = scans([leased], policy_of(), START_US)
+    assert found == []
     assert isinstance(end.outcome, DeadLettered)
     assert (end.outcome.reason, end.outcome.detail.split(":")[0]) == (Reason.INVALID, "cannot be handled")
 

@@ -252,6 +252,24 @@ class TestEdit:
         assert ann.desk.posts == ["a", "c"]
         assert [message.text.split(",")[0] for _, _, message in ann.desk.edits] == ["text of a\n_x2", "text of c\n_x2"]
 
+    def test_a_count_whose_window_reads_as_longer_than_any_stops_no_other_event(
+        self, stage: Stage, ann: Worker
+    ) -> None:
+        stage.send("a", "b", dedup_key="db1")
+        ann.run()
+        stage.clock.now_us += HOUR_US
+        (tally,) = stage.redis.keys(stage.keys.tally("repeat:*"))
+        stage.redis.hset(tally, "next", stage.clock.now_us + 399 * 24 * HOUR_US)
+        stage.send("c", dedup_key="db2")
+        ann.run()
+        assert ann.desk.posts == ["a", "c"]
+        assert stage.letters() == []
+        assert stage.snapshot().all_tallies == 1
+        stage.redis.hset(tally, "next", stage.clock.now_us)
+        stage.clock.now_us += HOUR_US
+        ann.run()
+        assert stage.snapshot().all_tallies == 0
+
     def test_a_recovery_after_the_window_tells_the_count_too(self, stage: Stage, ann: Worker) -> None:
         stage.send("a", "b", dedup_key="db1")
         ann.run()
