@@ -20,7 +20,7 @@ from dispatcher.store.versions import Unless, Versions
 
 
 class Following:
-    """See ``worker.post_pool.FleetLimits``."""
+    """See ``worker.ports.FleetLimits``."""
 
     def __init__(  # noqa: PLR0913 - collaborators, by name
         self,

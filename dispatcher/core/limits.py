@@ -1,6 +1,6 @@
 """The values the dispatcher speaks of: limits, scopes, verdicts, and how much is kept.
 
-Everything here is frozen, slotted, free of I/O and clock, and built on the standard library alone.
+Everything here is slotted, and frozen except ``Admitted``; free of I/O and clock; built on the standard library alone.
 Instants and spans of time are integer microseconds (``*_us``) of the Redis server's clock.
 """
 

@@ -504,7 +504,7 @@ def again_after_us(event_id: str, nth: int) -> int:
     """How long an event waits to be posted again after its ``nth`` post whose arrival is not known.
 
     Each may be a copy, so the waits grow fast: 1 s, 5 s, 25 s, up to an hour. The event's id chooses a part of each
-    wait, half of it at least. Eight posts take more than an hour: one of 503 ends no event.
+    wait, half of it at least. Eight posts take more than an hour: an hour of answers 503 ends no event.
     """
     whole_us: int = min(_AGAIN_FROM_US * _AGAIN_TIMES ** (nth - 1), _AGAIN_TO_US)
     chosen = int.from_bytes(blake2b(f"{event_id}#{nth}".encode(), digest_size=4).digest()) / 2**32

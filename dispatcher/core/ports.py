@@ -183,7 +183,7 @@ class Unreported(Protocol):
 
 
 class Observer(Protocol):
-    """Told of what is durable; may fail, never breaks the way of an event."""
+    """Told of what is durable. Must not raise."""
 
     def settled(self, settlements: Sequence[Settlement]) -> None:
         """One line for each event at its end, or where it is parked."""

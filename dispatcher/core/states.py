@@ -89,12 +89,12 @@ class Leased(NamedTuple):
 
     ``seq`` is the number of that sight. ``line`` says that it came out of its category's line: it is the head of it.
 
-    ``attempt`` counts posts started, ``unknown`` those whose fate is unknown; ``held`` says that it waited admitted and
-    owns held slots. ``channel`` is the one that it waited for; None if it has not waited. ``takes`` counts the workers
-    that took it up, any of which may have been admitted with it; ``replays`` how often it was a dead letter and came
-    back; ``deaths`` how many workers died while they held it. ``unconfirmed`` says that it is to be reconciled before
-    anything else; ``resent`` counts the posts made again after one that never arrived. ``shadowed`` are the shadow
-    limits that would have refused it when it was admitted.
+    ``attempt`` counts posts started that used one up, ``unknown`` those whose fate is unknown; ``held`` says that it
+    waited admitted and owns held slots. ``channel`` is the one that it waited for; None if it has not waited. ``takes``
+    counts the workers that took it up, any of which may have been admitted with it; ``replays`` how often it was a dead
+    letter and came back; ``deaths`` how many workers died while they held it. ``unconfirmed`` says that it is to be
+    reconciled before anything else; ``resent`` counts the posts made again after one that never arrived. ``shadowed``
+    are the shadow limits that would have refused it when it was admitted.
 
     ``buffered`` says that it alone was suppressed, and waits for others or to be posted as itself. A digest message has
     a ``tally`` that it tells of. ``posts`` counts the posts that were really started, also those that used up no
@@ -592,7 +592,7 @@ class Settlement(NamedTuple):
 
     @property
     def is_posted(self) -> bool:
-        """Whether this is what a post came to, which its subject does not count yet."""
+        """Of a dead letter: whether the post that ended it is not counted in its subject yet."""
         return self.attempt > getattr(self.subject, "attempt", 0)
 
     @property
