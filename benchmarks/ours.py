@@ -15,7 +15,7 @@ from benchmarks.processes import Process
 from benchmarks.slack import Slack
 from benchmarks.storms import Storm, channel
 from dispatcher import Producer
-from dispatcher.core.limits import Lane
+from dispatcher.core.units import Lane
 from dispatcher.server.keys import Keys
 from dispatcher.store.counts import OUTCOMES
 from dispatcher.store.decisions import Decisions

@@ -16,8 +16,9 @@ from typing import Final
 from benchmarks.effort import Effort
 from benchmarks.figures import Goal, Proofs, Report, Spread, Table
 from benchmarks.stage import stage
-from dispatcher.core.limits import US, Limit
+from dispatcher.core.limits import Limit
 from dispatcher.core.policy import CategoryRule, OnLimit, Policy
+from dispatcher.core.units import US
 from dispatcher.simulate.arrivals import Arrival, Arrivals
 from dispatcher.simulate.fleet import START_US
 from dispatcher.simulate.simulation import simulate

@@ -19,8 +19,9 @@ from benchmarks.rounds import Contender, Lap, cpu, dearest, interleave, server
 from benchmarks.simulation import Board, Unheard, text_of
 from benchmarks.stage import stage
 from dispatcher import Producer
-from dispatcher.core.limits import Lane, Limit
+from dispatcher.core.limits import Limit
 from dispatcher.core.policy import CategoryRule, OnLimit, Policy
+from dispatcher.core.units import Lane
 from dispatcher.simulate.fleet import START_US, Clock, Fleet
 from tests.support.servers import Database, RedisServer
 

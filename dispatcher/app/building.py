@@ -7,9 +7,9 @@ from typing import Final
 from redis.backoff import FullJitterBackoff
 
 from dispatcher.app.servers import keys_of
-from dispatcher.core.limits import US
 from dispatcher.core.policy import Backoff
 from dispatcher.core.ports import Sink
+from dispatcher.core.units import US
 from dispatcher.errors import ConfigError
 from dispatcher.server.connection import Client
 from dispatcher.settings.environment import Settings

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from dispatcher.core.limits import US
+from dispatcher.core.units import US
 from dispatcher.store.snapshot import Snapshot
 
 _FRESH_S: Final = 10.0

@@ -10,8 +10,9 @@ from typing import Final
 
 from dispatcher.app.fleet import WorkerEntry, fleet
 from dispatcher.app.operating import Desk
-from dispatcher.core.limits import US, Lane, Scope
+from dispatcher.core.limits import Scope
 from dispatcher.core.policy import GLOBAL_SCOPE, WEBHOOK, Policy
+from dispatcher.core.units import US, Lane
 from dispatcher.limiter import Usage
 from dispatcher.store.snapshot import Measured
 from dispatcher.store.versions import Version

@@ -22,10 +22,10 @@ from dispatcher.app.building import (
 from dispatcher.app.credential import Credential
 from dispatcher.app.limits import InForce, LimitsFile, in_force, open_limits, publish
 from dispatcher.app.servers import Server, keys_of, open_server, preflight
-from dispatcher.core.limits import US
 from dispatcher.core.pipeline import Capacity
 from dispatcher.core.ports import Overtaken, Sink
 from dispatcher.core.states import Leased, Started, Undecodable
+from dispatcher.core.units import US
 from dispatcher.logs.event_log import EventLog, process_log
 from dispatcher.server.connection import Client, connect, translate_outages, translate_refusals
 from dispatcher.settings.environment import Settings

@@ -10,8 +10,8 @@ from typing import Final
 from dispatcher.app.documents.instants import clock, short, span
 from dispatcher.cli.drawing import Fitting, Group, OneLine, Part, Table, Text, cut, joined
 from dispatcher.core.explain import Decision
-from dispatcher.core.limits import US
 from dispatcher.core.rendering import one_line
+from dispatcher.core.units import US
 
 _STYLES: Final = {"sent": "green", "dropped": "yellow", "digested": "cyan", "dead": "red", "duplicate": "dim"}
 _READABLE: Final = 20

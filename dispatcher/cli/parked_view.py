@@ -11,8 +11,8 @@ from typing import Final
 from dispatcher.app.documents.instants import with_distance, zone
 from dispatcher.cli.drawing import Fitting, Group, OneLine, Part, Table, Text, cut, joined
 from dispatcher.core.explain import Clock, Explanation, clock_of
-from dispatcher.core.limits import US
 from dispatcher.core.rendering import one_line, text_of
+from dispatcher.core.units import US
 from dispatcher.store.parked_events import ParkedEvent
 
 _READABLE_TEXT: Final = 20

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, assert_never
 
 from dispatcher.core import transitions
 from dispatcher.core.explain import scope_words
-from dispatcher.core.limits import US, Demand, Denied, Reason
+from dispatcher.core.limits import Demand, Denied, Reason
 from dispatcher.core.policy import EDITS, EDITS_PACE, Backoff, Policy, limit_reason
 from dispatcher.core.ports import Asking, Sink
 from dispatcher.core.posts import Ambiguous, Message, Paused, PostResult, Receipt, Rejected, Retryable
@@ -33,6 +33,7 @@ from dispatcher.core.states import (
     Told,
 )
 from dispatcher.core.tally import ASK_ANEW_US, Counting, Tally, Telling, repeats_of
+from dispatcher.core.units import US
 
 _BEING: Final = {
     "dropped": "are being dropped",

@@ -13,9 +13,10 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
-from dispatcher.core.limits import US, Denied, Kind, Limit, Reason, format_duration, is_repeat
+from dispatcher.core.limits import Denied, Kind, Limit, Reason, is_repeat
 from dispatcher.core.quiet import QUIET_PREFIX
 from dispatcher.core.silences import SILENCE_PREFIX, Silence
+from dispatcher.core.units import US, format_duration
 
 Clock: TypeAlias = Callable[[int], str]
 """An instant as people read it."""

@@ -15,44 +15,7 @@ from enum import StrEnum
 from hashlib import blake2b
 from typing import Final, Self, TypeAlias
 
-from dispatcher.core.units import DAY_US, US, Lane, format_duration, is_utf8, parse_duration
-
-__all__ = [
-    "A_NAME",
-    "DEFAULT_BOUNDS",
-    "EVERYTHING",
-    "HOLDING_US",
-    "MAX_LIMIT",
-    "MAX_NAME",
-    "MAX_WINDOW_US",
-    "NO_CATEGORY",
-    "ONCE_PREFIX",
-    "US",
-    "Admitted",
-    "Bounds",
-    "Demand",
-    "Denied",
-    "FirstOf",
-    "Kind",
-    "Lane",
-    "Left",
-    "Limit",
-    "Limits",
-    "Opening",
-    "Reason",
-    "Scope",
-    "Verdict",
-    "all_scopes",
-    "digest_id",
-    "format_duration",
-    "is_once",
-    "is_repeat",
-    "is_utf8",
-    "longest_of",
-    "parse_duration",
-    "quoted",
-    "slot_id",
-]
+from dispatcher.core.units import DAY_US, US, format_duration, is_utf8, parse_duration
 
 _LIMIT: Final = re.compile(r"([0-9]{1,15})/([0-9.]{1,22}(?:ms|s|m|h|d))(?: (fixed))?")
 

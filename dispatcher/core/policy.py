@@ -12,8 +12,9 @@ from enum import StrEnum
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, Protocol, Self, TypeAlias
 
-from dispatcher.core.limits import DEFAULT_BOUNDS, US, Bounds, Demand, FirstOf, Limit, Reason, Scope, longest_of
+from dispatcher.core.limits import DEFAULT_BOUNDS, Bounds, Demand, FirstOf, Limit, Reason, Scope, longest_of
 from dispatcher.core.quiet import QUIET_PREFIX, Quiet, QuietHours
+from dispatcher.core.units import US
 
 if TYPE_CHECKING:
     from dispatcher.core.event import Event

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from dispatcher.core import transitions
 from dispatcher.core.event import Event
-from dispatcher.core.limits import ONCE_PREFIX, US, Reason, all_scopes, is_once
+from dispatcher.core.limits import ONCE_PREFIX, Reason, all_scopes, is_once
 from dispatcher.core.once import BY_KEY, digest_of
 from dispatcher.core.policy import EDITS, EDITS_PACE, Backoff, OnResolved, Policy, WhileWaiting
 from dispatcher.core.posts import Ambiguous, Message, PostResult, Receipt, Rejected, Retryable
@@ -29,6 +29,7 @@ from dispatcher.core.states import (
     Started,
 )
 from dispatcher.core.tally import Counting, Telling, repeats_of
+from dispatcher.core.units import US
 
 _OVER: Final = ":white_check_mark: "
 _UNITS_US: Final = (("h", 3_600 * US), ("min", 60 * US), ("s", US))

@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from dispatcher.core.limits import US
 from dispatcher.core.policy import PLAIN, Marked, Style, Template, TemplateFailed
-from dispatcher.core.units import with_whole_characters
+from dispatcher.core.units import US, with_whole_characters
 
 if TYPE_CHECKING:
     from dispatcher.core.event import Event

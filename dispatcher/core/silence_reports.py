@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from dispatcher.core import digests, transitions
-from dispatcher.core.limits import US, Denied
+from dispatcher.core.limits import Denied
 from dispatcher.core.policy import Backoff, Policy
 from dispatcher.core.ports import Asking, Sink
 from dispatcher.core.posts import Message, PostResult, Receipt, Rejected, Retryable
 from dispatcher.core.rendering import cut, escape, gone_line, without_controls
 from dispatcher.core.silences import GIVE_UP_US, EndedSilence, Silences
 from dispatcher.core.states import Candidate, DeadLettered, Leased, Reported, Sent, Settlement, Slots, Started
+from dispatcher.core.units import US
 
 AGAIN_US: Final = 3_600 * US
 """After so long a report is tried again that could not be posted."""

@@ -13,11 +13,12 @@ from enum import StrEnum
 from typing import Final, NamedTuple, TypeAlias, assert_never
 
 from dispatcher.core.event import Event
-from dispatcher.core.limits import US, Demand, Denied, Limit, Reason, Scope, is_once
+from dispatcher.core.limits import Demand, Denied, Limit, Reason, Scope, is_once
 from dispatcher.core.posts import Paused, Receipt
 from dispatcher.core.quiet import Hush
 from dispatcher.core.silences import SILENCE_PREFIX, EndedSilence
 from dispatcher.core.tally import Counting, Tally, Telling
+from dispatcher.core.units import US
 
 MARGIN_US: Final = 60 * US
 """So much before the first post a history scan begins: the server's clock and Slack's may differ."""

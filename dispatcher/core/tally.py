@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from dispatcher.core.limits import US, Denied, Kind, Limit
+from dispatcher.core.limits import Denied, Kind, Limit
+from dispatcher.core.units import US
 
 MOST_SAMPLES: Final = 5
 """Distinct texts that a tally keeps of what was suppressed."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, assert_never
 
-from dispatcher.core.limits import HOLDING_US, Denied, Kind, Reason, all_scopes, format_duration, is_repeat
+from dispatcher.core.limits import HOLDING_US, Denied, Kind, Reason, all_scopes, is_repeat
 from dispatcher.core.policy import Backoff, OnLimit, Policy, is_quiet_line, limit_reason, quiet_line
 from dispatcher.core.posts import Ambiguous, Paused, PostResult, RateLimitedBySlack, Receipt, Rejected, Retryable
 from dispatcher.core.quiet import QuietThen
@@ -32,6 +32,7 @@ from dispatcher.core.states import (
     Until,
 )
 from dispatcher.core.tally import Counting, Telling
+from dispatcher.core.units import format_duration
 
 MAX_DEATHS: Final = 3
 """Workers that may die holding an event: after two it is taken alone, after three it is a dead letter ``exhausted``."""

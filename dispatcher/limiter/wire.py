@@ -12,7 +12,8 @@ from functools import lru_cache
 from itertools import count
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from dispatcher.core.limits import US, Admitted, Demand, Denied, FirstOf, Kind, Left, Limit, Opening, Scope, Verdict
+from dispatcher.core.limits import Admitted, Demand, Denied, FirstOf, Kind, Left, Limit, Opening, Scope, Verdict
+from dispatcher.core.units import US
 from dispatcher.errors import RateLimited, StaleLimits
 from dispatcher.jsonio import decode, encode
 from dispatcher.server.keys import Keys

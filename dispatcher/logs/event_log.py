@@ -18,7 +18,7 @@ from structlog.typing import EventDict, FilteringBoundLogger, Processor, Wrapped
 from dispatcher.core import explain
 from dispatcher.core.event import TRACEPARENT, Event
 from dispatcher.core.explain import Clock, clock_of, sentence_of
-from dispatcher.core.limits import US, Denied, Reason
+from dispatcher.core.limits import Denied, Reason
 from dispatcher.core.policy import EDITS, limit_reason
 from dispatcher.core.posts import LeftOut, Part
 from dispatcher.core.rendering import one_line, text_of
@@ -43,7 +43,7 @@ from dispatcher.core.states import (
     Waiting,
 )
 from dispatcher.core.tally import Suppressed, Tally, Telling
-from dispatcher.core.units import HIDDEN
+from dispatcher.core.units import HIDDEN, US
 from dispatcher.jsonio import encode
 from dispatcher.logs.line_buffer import LineBuffer
 from dispatcher.logs.terminal_line import TerminalLine

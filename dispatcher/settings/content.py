@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from dispatcher.core.limits import DEFAULT_BOUNDS, Bounds, Limit, format_duration
+from dispatcher.core.limits import DEFAULT_BOUNDS, Bounds, Limit
 from dispatcher.core.policy import (
     DEFAULT_DIGEST_DELAY_US,
     DEFAULT_MAX_PARKED,
@@ -23,6 +23,7 @@ from dispatcher.core.policy import (
     Template,
 )
 from dispatcher.core.quiet import Quiet
+from dispatcher.core.units import format_duration
 from dispatcher.settings import limits_values as read
 from dispatcher.settings.hook_presets import PRESETS
 

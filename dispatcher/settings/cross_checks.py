@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from dispatcher.core.limits import format_duration, longest_of
+from dispatcher.core.limits import longest_of
 from dispatcher.core.policy import CategoryRule, OnLimit, Policy
 from dispatcher.core.quiet import Quiet, QuietThen, longest_us
 from dispatcher.core.tally import Telling
+from dispatcher.core.units import format_duration
 from dispatcher.settings.limits_schema import LimitsFile, RuleSection
 from dispatcher.settings.limits_values import REJECT
 from dispatcher.settings.yaml_tree import Path, Problem, Tree, shown_path

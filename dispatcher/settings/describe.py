@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, assert_never
 
 from dispatcher.core.hooks import Hook, Verify
-from dispatcher.core.limits import US, Bounds, Kind, Limit, longest_of
+from dispatcher.core.limits import Bounds, Kind, Limit, longest_of
 from dispatcher.core.once import BY_KEY, BY_TEXT, Then
 from dispatcher.core.policy import CategoryRule, OnAmbiguous, OnLimit, OnResolved, Policy, Style, WhileWaiting
 from dispatcher.core.quiet import Quiet, QuietThen, Span
 from dispatcher.core.tally import Telling
+from dispatcher.core.units import US
 from dispatcher.settings.limits_values import written_size
 
 _UNITS: Final = (("hour", 3_600 * US), ("minute", 60 * US), ("second", US), ("millisecond", 1_000))

@@ -21,11 +21,12 @@ from pydantic import (
 )
 
 from dispatcher.core.hooks import Preset, Verify
-from dispatcher.core.limits import Limit, format_duration
+from dispatcher.core.limits import Limit
 from dispatcher.core.matchers import Matcher, Matchers
 from dispatcher.core.once import BY_KEY, By, Then
 from dispatcher.core.policy import OnAmbiguous, OnLimit, OnResolved, Template, WhileWaiting
 from dispatcher.core.quiet import QuietThen, Times
+from dispatcher.core.units import format_duration
 from dispatcher.settings import limits_shapes as shape
 from dispatcher.settings import limits_values as read
 from dispatcher.settings.content import BUILT_IN, ICONS

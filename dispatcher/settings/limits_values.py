@@ -13,10 +13,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from urllib.parse import urlsplit
 
-from dispatcher.core.limits import MAX_LIMIT, MAX_WINDOW_US, Kind, Limit, format_duration, parse_duration
+from dispatcher.core.limits import MAX_LIMIT, MAX_WINDOW_US, Kind, Limit
 from dispatcher.core.policy import OnAmbiguous, OnLimit, OnResolved, Template, WhileWaiting
 from dispatcher.core.quiet import MINUTES_OF_DAY, WEEK, QuietThen, Times
-from dispatcher.core.units import CATEGORY, CHANNEL_ID, CHANNEL_NAME
+from dispatcher.core.units import CATEGORY, CHANNEL_ID, CHANNEL_NAME, format_duration, parse_duration
 from dispatcher.settings.redaction import did_you_mean, looks_secret, redacted
 
 if TYPE_CHECKING:

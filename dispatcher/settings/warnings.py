@@ -8,10 +8,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from dispatcher.core.limits import US, Kind, Limit, format_duration
+from dispatcher.core.limits import Kind, Limit
 from dispatcher.core.matchers import Matchers, parse_matchers
 from dispatcher.core.once import BY_KEY, BY_TEXT
 from dispatcher.core.policy import OnLimit, Policy
+from dispatcher.core.units import US, format_duration
 from dispatcher.settings.limits_schema import LimitsFile, RuleSection
 from dispatcher.settings.limits_values import Shadow, enforced
 from dispatcher.settings.redaction import did_you_mean, redacted

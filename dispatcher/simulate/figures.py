@@ -7,7 +7,8 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from dispatcher.core.limits import US, Kind, Limit
+from dispatcher.core.limits import Kind, Limit
+from dispatcher.core.units import US
 
 OUTCOMES: Final = ("sent", "deferred", "digested", "dropped", "dead", "expired", "duplicate", "waiting")
 """What is counted beside what was offered. ``deferred`` are those that waited for room, however they ended; ``expired``

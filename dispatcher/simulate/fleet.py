@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
-from dispatcher.core.limits import US
 from dispatcher.core.pipeline import Capacity, Dispatcher
 from dispatcher.core.policy import Policy
 from dispatcher.core.ports import Gate, Observer, Sink
 from dispatcher.core.states import Prefiltered, Settlement, Started
+from dispatcher.core.units import US
 from dispatcher.server.connection import Client
 from dispatcher.server.keys import Keys
 from dispatcher.simulate.lifetimes import Lifetimes, shortest_us

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from dispatcher.core.limits import US
 from dispatcher.core.policy import Policy
+from dispatcher.core.units import US
 from dispatcher.server.connection import Client
 
 _AT_ONCE: Final = 1_000

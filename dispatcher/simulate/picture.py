@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Final
 
-from dispatcher.core.limits import US, Limit, format_duration, longest_of
+from dispatcher.core.limits import Limit, longest_of
+from dispatcher.core.units import US, format_duration
 from dispatcher.simulate.course import Course
 from dispatcher.simulate.figures import Counts, Series
 from dispatcher.simulate.simulation import Simulated

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from dispatcher.core.limits import US, Denied, Scope
+from dispatcher.core.limits import Denied, Scope
 from dispatcher.core.policy import OnLimit, Policy
+from dispatcher.core.units import US
 from dispatcher.simulate.arrivals import Arrival
 from dispatcher.simulate.fleet import Clock
 from dispatcher.store.admission import Prefilter

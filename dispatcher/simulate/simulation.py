@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from dispatcher.core.event import Event, Status, job_id_for
-from dispatcher.core.limits import US
 from dispatcher.core.policy import OnLimit, Policy
-from dispatcher.core.units import Lane
+from dispatcher.core.units import US, Lane
 from dispatcher.server.connection import Client, connect
 from dispatcher.server.embedded import EmbeddedServer
 from dispatcher.simulate.arrivals import Arrival, Details

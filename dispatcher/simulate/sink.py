@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from dispatcher.core.limits import US
 from dispatcher.core.posts import Message, PostResult, RateLimitedBySlack, Receipt
 from dispatcher.core.states import Absent, ScanResult, Search
+from dispatcher.core.units import US
 from dispatcher.simulate.fleet import Clock
 from dispatcher.stand_in.rates import REALISTIC, WORKSPACE, Buckets
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from math import ceil, sqrt
 from typing import Any, Final
 
-from dispatcher.core.limits import US, Kind, Limit
+from dispatcher.core.limits import Kind, Limit
 from dispatcher.core.policy import OnLimit, Policy
+from dispatcher.core.units import US
 from dispatcher.errors import DispatcherError
 from dispatcher.settings.limits_file import read_limits
 from dispatcher.settings.yaml_reader import read_yaml

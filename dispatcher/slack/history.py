@@ -6,10 +6,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
-from dispatcher.core.limits import US
 from dispatcher.core.posts import Ambiguous, Paused, RateLimitedBySlack, Receipt, Rejected, Retryable
 from dispatcher.core.states import MARGIN_US, Absent, Rest, ScanLater, ScanResult, Search, Unreadable
-from dispatcher.core.units import CONVERSATION_ID
+from dispatcher.core.units import CONVERSATION_ID, US
 from dispatcher.slack.replies import date_us, event_mark, mark_of, read_api_problem
 from dispatcher.slack.taxonomy import Problem
 from dispatcher.slack.transport import TOO_LARGE, ExchangeFailed

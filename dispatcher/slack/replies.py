@@ -16,9 +16,9 @@ from hashlib import blake2b
 from http import HTTPStatus
 from typing import Any, Final, TypeAlias, TypeGuard
 
-from dispatcher.core.limits import US
 from dispatcher.core.posts import Receipt
 from dispatcher.core.rendering import one_line
+from dispatcher.core.units import US
 from dispatcher.slack.taxonomy import Meaning, Problem, problem, row_for
 
 MAX_COOL_DOWN_US: Final = 3_600 * US

@@ -19,8 +19,8 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Final, TypeAlias, assert_never
 
-from dispatcher.core.limits import US
 from dispatcher.core.posts import Ambiguous, Paused, RateLimitedBySlack, Rejected, Retryable
+from dispatcher.core.units import US
 
 Problem: TypeAlias = RateLimitedBySlack | Retryable | Rejected | Ambiguous | Paused
 """Every ``PostResult`` but the ``Receipt``."""

@@ -14,7 +14,6 @@ from typing import Any, Final, TypeVar
 from dispatcher.core.event import Event, is_remembered
 from dispatcher.core.limits import (
     DEFAULT_BOUNDS,
-    US,
     Admitted,
     Bounds,
     Demand,
@@ -33,6 +32,7 @@ from dispatcher.core.quiet import QuietHours
 from dispatcher.core.recovery import scope_of_key
 from dispatcher.core.states import Candidate, Prefiltered
 from dispatcher.core.tally import Counting, Suppressed, Telling
+from dispatcher.core.units import US
 from dispatcher.errors import StaleLimits
 from dispatcher.jsonio import decode, decode_answer, encode
 from dispatcher.limiter.wire import Call, Calls, denied_of, openings_of, verdicts_of, windows_of

@@ -11,8 +11,9 @@ from typing import Any, Final
 
 from dispatcher.core.event import Event
 from dispatcher.core.explain import Decision
-from dispatcher.core.limits import NO_CATEGORY, Bounds, Lane
+from dispatcher.core.limits import NO_CATEGORY, Bounds
 from dispatcher.core.rendering import has_words
+from dispatcher.core.units import Lane
 from dispatcher.errors import InvalidEvent
 from dispatcher.server.connection import Client, JsonScript, server_us, translate_outages
 from dispatcher.server.keys import Keys

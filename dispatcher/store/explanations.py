@@ -10,13 +10,14 @@ from typing import Any, Final, TypeAlias
 from dispatcher.core import explain
 from dispatcher.core.event import MAX_ID, Event, job_id_for
 from dispatcher.core.explain import Clock, Decision, Explanation, Room, State, clock_of
-from dispatcher.core.limits import US, Lane, Reason, is_utf8, quoted
+from dispatcher.core.limits import Reason, quoted
 from dispatcher.core.policy import EDITS, Policy, limit_reason
 from dispatcher.core.quiet import QUIET_PREFIX
 from dispatcher.core.rendering import text_of
 from dispatcher.core.silences import SILENCE_PREFIX, Silence, Silences, read_silences
 from dispatcher.core.states import is_digest_message
 from dispatcher.core.transitions import MAX_ATTEMPTS
+from dispatcher.core.units import US, Lane, is_utf8
 from dispatcher.errors import InvalidEvent
 from dispatcher.jsonio import decode, decode_answer
 from dispatcher.server.connection import Client, JsonScript

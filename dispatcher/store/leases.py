@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from dispatcher.core.limits import DEFAULT_BOUNDS, US, Bounds, Opening, Reason
+from dispatcher.core.limits import DEFAULT_BOUNDS, Bounds, Opening, Reason
 from dispatcher.core.policy import limit_reason
 from dispatcher.core.ports import Unreported
 from dispatcher.core.silences import NOTHING_SILENCED, Silences, read_silences
@@ -37,6 +37,7 @@ from dispatcher.core.states import (
     Unposted,
     Waiting,
 )
+from dispatcher.core.units import US
 from dispatcher.errors import GateUnavailable, StaleLimits
 from dispatcher.jsonio import decode_answer
 from dispatcher.server.connection import Client, JsonScript

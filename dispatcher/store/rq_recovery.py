@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from redis.exceptions import OutOfMemoryError
 
-from dispatcher.core.limits import US, Lane
+from dispatcher.core.units import US, Lane
 from dispatcher.server.connection import Client, JsonScript, translate_outages
 from dispatcher.server.keys import Keys
 from dispatcher.store.intake import names_us

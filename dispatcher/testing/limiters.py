@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from threading import RLock
 from typing import Final, TypeAlias
 
-from dispatcher.core.limits import US, Admitted, Demand, Denied, FirstOf, Kind, Left, Limit, Scope, Verdict, all_scopes
+from dispatcher.core.limits import Admitted, Demand, Denied, FirstOf, Kind, Left, Limit, Scope, Verdict, all_scopes
+from dispatcher.core.units import US
 from dispatcher.errors import GateUnavailable, StaleLimits
 from dispatcher.limiter.arguments import (
     Scopes,

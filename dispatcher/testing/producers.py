@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from dispatcher.core.event import Event
-from dispatcher.core.limits import Lane
+from dispatcher.core.units import Lane
 from dispatcher.errors import GateUnavailable, QueueUnavailable
 from dispatcher.producer.blocking import Producer
 from dispatcher.producer.concurrent import AsyncProducer

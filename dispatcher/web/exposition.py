@@ -18,8 +18,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from dispatcher.app.documents.recent import CAUSES, REASONED
 from dispatcher.app.fleet import WorkerEntry
 from dispatcher.app.metrics import MOST_LIMITS, OTHER, Facts
-from dispatcher.core.limits import EVERYTHING, US, Kind, Limit, Reason, format_duration
+from dispatcher.core.limits import EVERYTHING, Kind, Limit, Reason
 from dispatcher.core.policy import GLOBAL_SCOPE
+from dispatcher.core.units import US, format_duration
 from dispatcher.slack.replies import BUCKETS_S as REQUEST_BUCKETS_S
 
 PREFIX: Final = "dispatcher_"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from dispatcher.core.limits import US, Bounds
+from dispatcher.core.limits import Bounds
 from dispatcher.core.silences import Silence, Silences
+from dispatcher.core.units import US
 from dispatcher.store.dead_letters import DeadLetters
 from dispatcher.store.removals import Removals
 from dispatcher.store.rq_recovery import Sweep

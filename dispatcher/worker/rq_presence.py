@@ -15,7 +15,7 @@ from rq.serializers import JSONSerializer
 from rq.utils import now as rq_now
 from rq.worker import BaseWorker, WorkerStatus
 
-from dispatcher.core.limits import Lane
+from dispatcher.core.units import Lane
 from dispatcher.server.connection import Client, translate_outages
 from dispatcher.store.rq_keys import QueueKeys
 

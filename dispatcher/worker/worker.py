@@ -14,11 +14,11 @@ from typing import Any, Final, cast
 from redis.exceptions import OutOfMemoryError
 from rq.worker import WorkerStatus
 
-from dispatcher.core.limits import US
 from dispatcher.core.pipeline import Capacity
 from dispatcher.core.ports import Overtaken
 from dispatcher.core.states import Leased, Sent, Settlement, Undecodable, boottime_s
 from dispatcher.core.transitions import taken_again
+from dispatcher.core.units import US
 from dispatcher.errors import ConfigError, GateUnavailable
 from dispatcher.server.connection import (
     ANSWER_TIMEOUT_S,

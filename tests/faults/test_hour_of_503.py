@@ -13,9 +13,9 @@ from typing import Final
 
 import pytest
 
-from dispatcher.core.limits import US
 from dispatcher.core.states import Sent
 from dispatcher.core.transitions import MAX_ATTEMPTS
+from dispatcher.core.units import US
 from dispatcher.stand_in import Outage, Setup
 from tests.support.models import most_in_any_window
 from tests.support.poison import Credential, Slack, open_slack

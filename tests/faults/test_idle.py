@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from dispatcher.core.limits import US
+from dispatcher.core.units import US
 from dispatcher.producer.blocking import Producer
 from dispatcher.server.connection import connect
 from dispatcher.stand_in import StandIn

@@ -11,7 +11,8 @@ from typing import Final
 
 import pytest
 
-from dispatcher.core.limits import US, Denied, Limit, Scope
+from dispatcher.core.limits import Denied, Limit, Scope
+from dispatcher.core.units import US
 from dispatcher.errors import GateUnavailable
 from dispatcher.limiter import Limiter
 from dispatcher.server.connection import connect

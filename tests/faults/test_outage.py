@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from dispatcher.core.limits import US
+from dispatcher.core.units import US
 from dispatcher.producer.blocking import Producer
 from dispatcher.server.connection import connect
 from dispatcher.stand_in import Outage, Setup, StandIn

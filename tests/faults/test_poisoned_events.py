@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import pytest
 
-from dispatcher.core.limits import US
 from dispatcher.core.states import DeadLettered, Sent
 from dispatcher.core.transitions import MAX_ATTEMPTS
+from dispatcher.core.units import US
 from dispatcher.slack.taxonomy import Meaning, row_for
 from dispatcher.stand_in import FaultReply, Hang, Page, RateLimited, Reset, SlackError, Text
 from tests.support.poison import POISONS, Credential, Poison, Slack, open_slack

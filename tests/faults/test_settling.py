@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from dispatcher.core.limits import US
 from dispatcher.core.posts import (
     Ambiguous,
     Message,
@@ -23,6 +22,7 @@ from dispatcher.core.posts import (
     Retryable,
 )
 from dispatcher.core.states import Absent, ScanLater, ScanResult, Search, Unreadable
+from dispatcher.core.units import US
 from tests.support.doubles import Desk
 from tests.support.quiet_stage import QuietStage
 from tests.support.servers import Database

@@ -29,7 +29,7 @@ from benchmarks.processes import Process
 from benchmarks.profile import profile
 from benchmarks.slowlog import tail, watched
 from benchmarks.storms import Storm
-from dispatcher.core.limits import US
+from dispatcher.core.units import US
 from dispatcher.limiter import Limit, Limiter, Scope
 from dispatcher.store.snapshot import Books
 from tests.docs.samples import ROOT

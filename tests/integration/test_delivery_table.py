@@ -10,8 +10,8 @@ from typing import Final
 
 import pytest
 
-from dispatcher.core.limits import US
 from dispatcher.core.states import GRACE_US, Sent
+from dispatcher.core.units import US
 from dispatcher.slack.credentials import BotToken
 from dispatcher.slack.sink import SlackSink
 from dispatcher.slack.taxonomy import TABLE, Meaning, Row, row_for

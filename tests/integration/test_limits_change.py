@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from dispatcher.core.event import Event
-from dispatcher.core.limits import US, Scope
+from dispatcher.core.limits import Scope
 from dispatcher.core.ports import Admitting, Asking, Gate, Overtaken
 from dispatcher.core.posts import Ambiguous, PostResult, Receipt, Rejected, Retryable
 from dispatcher.core.states import Leased, Undecodable, Waiting
+from dispatcher.core.units import US
 from dispatcher.store.versions import Version
 from tests.support.deferral import category_line, keep_beating, opens_at, posted, send
 from tests.support.doubles import START_US, Told

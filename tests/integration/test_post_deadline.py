@@ -11,9 +11,10 @@ import pytest
 
 from dispatcher.app.building import build_outbox
 from dispatcher.app.servers import keys_of
-from dispatcher.core.limits import US, Reason
+from dispatcher.core.limits import Reason
 from dispatcher.core.pipeline import Capacity, Dispatcher
 from dispatcher.core.states import Candidate, Leased, Parked, Started, Waiting
+from dispatcher.core.units import US
 from dispatcher.producer.blocking import Producer
 from dispatcher.settings.environment import Settings
 from tests.support.servers import Database

@@ -7,10 +7,11 @@ from typing import Final
 import pytest
 
 from dispatcher.core.digests import slack_time_of
-from dispatcher.core.limits import US, Lane, Reason
+from dispatcher.core.limits import Reason
 from dispatcher.core.matchers import parse_matchers
 from dispatcher.core.posts import Rejected, Retryable
 from dispatcher.core.states import Hushed
+from dispatcher.core.units import US, Lane
 from dispatcher.logs.event_log import facts_of
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.decisions import Decisions

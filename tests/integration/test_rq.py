@@ -22,7 +22,7 @@ from rq.serializers import JSONSerializer
 from rq.suspension import resume, suspend
 
 from dispatcher import jobs
-from dispatcher.core.limits import US, Lane
+from dispatcher.core.units import US, Lane
 from dispatcher.errors import InvalidEvent
 from dispatcher.producer.blocking import Producer
 from dispatcher.server.keys import Keys

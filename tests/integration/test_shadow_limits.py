@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from dispatcher.core.explain import Decision, ended
-from dispatcher.core.limits import US
 from dispatcher.core.ports import Overtaken
 from dispatcher.core.posts import Receipt, Rejected, Retryable
+from dispatcher.core.units import US
 from dispatcher.store.decisions import Decisions
 from tests.support.deferral import category_line, posted, send
 from tests.support.servers import Database

@@ -11,12 +11,13 @@ import pytest
 
 from dispatcher.app.documents.silences import silences_document
 from dispatcher.core.event import new_event_id
-from dispatcher.core.limits import US, Limit, Reason
+from dispatcher.core.limits import Limit, Reason
 from dispatcher.core.matchers import parse_matchers
 from dispatcher.core.once import Once
 from dispatcher.core.policy import CategoryRule, OnLimit
 from dispatcher.core.posts import Receipt, Rejected, Retryable
 from dispatcher.core.states import Absent, DeadLettered, Dropped, ScanResult
+from dispatcher.core.units import US
 from dispatcher.logs.event_log import build_event_log
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.decisions import Decisions

@@ -9,7 +9,8 @@ import pytest
 from redis import Redis, ResponseError
 from redis.crc import key_slot
 
-from dispatcher.core.limits import US, Admitted, Denied, FirstOf, Limit, Scope, Verdict
+from dispatcher.core.limits import Admitted, Denied, FirstOf, Limit, Scope, Verdict
+from dispatcher.core.units import US
 from dispatcher.limiter import Limiter
 from dispatcher.server.keys import Keys
 from dispatcher.server.scripts import read_script

@@ -12,10 +12,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from dispatcher.core.event import Event
-from dispatcher.core.limits import US, Denied, Lane
+from dispatcher.core.limits import Denied
 from dispatcher.core.policy import Policy
 from dispatcher.core.posts import Ambiguous, PostResult, RateLimitedBySlack, Receipt, Rejected, Retryable
 from dispatcher.core.states import DeadLettered, Dropped, Sent, Started
+from dispatcher.core.units import US, Lane
 from tests.support.deferral_walk import (
     CATEGORIES,
     CHANNELS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dispatcher.core.limits import US
+from dispatcher.core.units import US
 from tests.support.digest_walk import DigestWalk
 from tests.support.digests import WINDOW_S, digest_posts, edits, storm, telling_policy, wait_until
 from tests.support.models import most_in_any_window

@@ -9,9 +9,10 @@ from typing import Final, assert_never
 import pytest
 
 from dispatcher.core.explain import Explanation, State
-from dispatcher.core.limits import US, Limit
+from dispatcher.core.limits import Limit
 from dispatcher.core.policy import CategoryRule, OnLimit
 from dispatcher.core.states import DeadLettered, Digested, Dropped, Hushed, Outcome, Parked, Reported, Sent, Told
+from dispatcher.core.units import US
 from dispatcher.store.explanations import Explanations
 from tests.support.servers import Database
 from tests.support.stage import UNPACED, Stage, Worker, policy_of

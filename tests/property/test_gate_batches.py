@@ -11,7 +11,8 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from dispatcher.core.limits import US, Admitted, Demand, Denied, FirstOf, Kind, Limit, Opening, Scope, all_scopes
+from dispatcher.core.limits import Admitted, Demand, Denied, FirstOf, Kind, Limit, Opening, Scope, all_scopes
+from dispatcher.core.units import US
 from dispatcher.server.keys import Keys
 from tests.support.gate import Gate
 from tests.support.models import GateModel

@@ -9,7 +9,8 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from dispatcher.core.limits import US, Admitted, Demand, Denied, FirstOf, Limit, Scope
+from dispatcher.core.limits import Admitted, Demand, Denied, FirstOf, Limit, Scope
+from dispatcher.core.units import US
 from dispatcher.limiter import Limiter
 from tests.support.gate import Gate
 from tests.support.gate_walk import START_US, Step, Walk, walks

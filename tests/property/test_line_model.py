@@ -9,7 +9,8 @@ from typing import Final
 
 import pytest
 
-from dispatcher.core.limits import US, FirstOf, Limit, Scope
+from dispatcher.core.limits import FirstOf, Limit, Scope
+from dispatcher.core.units import US
 from tests.support.extent import slow_unless
 from tests.support.models import most_in_any_window
 from tests.support.servers import Database

@@ -14,9 +14,10 @@ from redis import Redis
 
 from dispatcher.core.event import Event
 from dispatcher.core.explain import Decision
-from dispatcher.core.limits import Lane, Verdict
+from dispatcher.core.limits import Verdict
 from dispatcher.core.posts import PostResult, Receipt, Rejected
 from dispatcher.core.states import Started
+from dispatcher.core.units import Lane
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.intake import seal, shown_of
 from tests.support.servers import Database

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from dispatcher.core.limits import US, Admitted, Denied
+from dispatcher.core.limits import Admitted, Denied
+from dispatcher.core.units import US
 from tests.support.servers import Database
 from tests.support.stage import UNPACED, Stage
 

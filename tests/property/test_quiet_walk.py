@@ -12,10 +12,10 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from dispatcher.core.limits import US, Lane
 from dispatcher.core.policy import Policy
 from dispatcher.core.posts import Receipt
 from dispatcher.core.states import Leased, Started, Undecodable
+from dispatcher.core.units import US, Lane
 from dispatcher.store.decisions import Decisions
 from tests.support.servers import Database
 from tests.support.stage import LEASE_US, Stage, Worker, policy_from

@@ -19,8 +19,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from dispatcher.core.event import Event, Status, new_event_id
-from dispatcher.core.limits import US
 from dispatcher.core.posts import Ambiguous, Message, PostResult, Receipt, Rejected, Retryable
+from dispatcher.core.units import US
 from dispatcher.store.decisions import Decisions
 from tests.support.quiet_stage import QuietStage
 from tests.support.servers import Database

@@ -17,9 +17,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from dispatcher.core.limits import US, Lane
 from dispatcher.core.matchers import parse_matchers
 from dispatcher.core.policy import OnLimit
+from dispatcher.core.units import US, Lane
 from dispatcher.store.explanations import Explanations
 from dispatcher.store.silences import Silencing, Wanted
 from tests.support.quiet_stage import QuietStage

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from dispatcher.core.event import Event
-from dispatcher.core.limits import US, Denied, Limit, Reason
+from dispatcher.core.limits import Denied, Limit, Reason
 from dispatcher.core.states import DeadLettered, Leased, Settlement, Terms
 from dispatcher.core.transitions import undecodable
+from dispatcher.core.units import US
 from dispatcher.producer.blocking import Producer
 from dispatcher.server.keys import Keys
 from dispatcher.store.leases import Outbox

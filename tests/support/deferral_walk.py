@@ -13,7 +13,7 @@ from typing import Final
 from zlib import crc32
 
 from dispatcher.core.event import Event
-from dispatcher.core.limits import US, Lane, Limit, Scope
+from dispatcher.core.limits import Limit, Scope
 from dispatcher.core.policy import CategoryRule, OnLimit, Policy
 from dispatcher.core.posts import Ambiguous, PostResult, Receipt
 from dispatcher.core.states import (
@@ -30,6 +30,7 @@ from dispatcher.core.states import (
     Undecodable,
     Unreadable,
 )
+from dispatcher.core.units import US, Lane
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.leases import Taken
 from tests.support.deferral import WatchedGate

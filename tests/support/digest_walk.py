@@ -10,10 +10,11 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from dispatcher.core.event import Event
-from dispatcher.core.limits import US, Limit
+from dispatcher.core.limits import Limit
 from dispatcher.core.policy import CategoryRule, OnLimit, Policy
 from dispatcher.core.posts import Ambiguous, Message, PostResult, RateLimitedBySlack, Receipt, Retryable
 from dispatcher.core.states import Absent, Leased, ScanLater, ScanResult, Search, Started, Undecodable, Unreadable
+from dispatcher.core.units import US
 from dispatcher.store.counts import OUTCOMES
 from dispatcher.store.decisions import Decisions
 from tests.support.doubles import Desk

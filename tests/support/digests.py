@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from dispatcher.core.limits import US, Limit
+from dispatcher.core.limits import Limit
 from dispatcher.core.policy import CategoryRule, OnLimit, Policy
 from dispatcher.core.posts import Message
+from dispatcher.core.units import US
 from tests.support.doubles import START_US
 from tests.support.stage import UNPACED, Stage, Worker, policy_of
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from dispatcher.core.limits import US, Denied
+from dispatcher.core.limits import Denied
 from dispatcher.core.policy import limit_reason
 from dispatcher.core.posts import Message, PostResult, Receipt
 from dispatcher.core.states import (
@@ -23,6 +23,7 @@ from dispatcher.core.states import (
     Waiting,
 )
 from dispatcher.core.tally import Suppressed
+from dispatcher.core.units import US
 
 START_US: Final = 1_732_100_000_000_000
 

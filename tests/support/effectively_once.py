@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dispatcher.core.limits import US
+from dispatcher.core.units import US
 from dispatcher.producer.blocking import Producer
 from dispatcher.server.connection import Client
 from dispatcher.slack.taxonomy import COOL_DOWN_US, row_for

@@ -8,7 +8,8 @@ from typing import Final, TypeAlias, assert_never
 
 from hypothesis import strategies as st
 
-from dispatcher.core.limits import US, Admitted, Demand, Denied, FirstOf, Kind, Limit, Scope, all_scopes
+from dispatcher.core.limits import Admitted, Demand, Denied, FirstOf, Kind, Limit, Scope, all_scopes
+from dispatcher.core.units import US
 from dispatcher.limiter import Limiter
 from dispatcher.limiter.arguments import slot_of
 from dispatcher.server.keys import Keys

@@ -14,8 +14,8 @@ from dispatcher.app.active_limits import Following
 from dispatcher.app.limits import LimitsFile, publish
 from dispatcher.app.servers import keys_of
 from dispatcher.core.event import Event
-from dispatcher.core.limits import US
 from dispatcher.core.states import boottime_s
+from dispatcher.core.units import US
 from dispatcher.logs.event_log import build_event_log
 from dispatcher.producer.blocking import Producer
 from dispatcher.server.connection import Client

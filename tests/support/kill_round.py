@@ -12,7 +12,7 @@ from typing import Final
 
 from dispatcher.core.event import Event
 from dispatcher.core.explain import Decision
-from dispatcher.core.limits import Lane
+from dispatcher.core.units import Lane
 from dispatcher.producer.blocking import Producer
 from dispatcher.server.connection import Client
 from dispatcher.server.keys import Keys

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias, assert_never
 
-from dispatcher.core.limits import US, Admitted, Demand, Denied, FirstOf, Kind, Limit, Scope, Verdict
+from dispatcher.core.limits import Admitted, Demand, Denied, FirstOf, Kind, Limit, Scope, Verdict
+from dispatcher.core.units import US
 from dispatcher.limiter import Usage
 
 HOLDING_WINDOW_US: Final = 60 * US

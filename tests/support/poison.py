@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from dispatcher.core.limits import US
 from dispatcher.core.posts import Message, PostResult
 from dispatcher.core.states import ScanResult, Search
+from dispatcher.core.units import US
 from dispatcher.slack.credentials import BotToken, Webhook
 from dispatcher.slack.sink import SlackSink
 from dispatcher.slack.taxonomy import TABLE, Meaning, row_for

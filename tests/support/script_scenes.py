@@ -8,11 +8,12 @@ from functools import partial
 from typing import Any, Final
 
 from dispatcher.core.event import Event
-from dispatcher.core.limits import US, Bounds, FirstOf, Lane, Limit, Scope
+from dispatcher.core.limits import Bounds, FirstOf, Limit, Scope
 from dispatcher.core.matchers import parse_matchers
 from dispatcher.core.ports import Overtaken
 from dispatcher.core.posts import Ambiguous, Paused, PostResult, RateLimitedBySlack, Receipt, Rejected, Retryable
 from dispatcher.core.states import Absent, ScanLater, ScanResult, Search, Unreadable
+from dispatcher.core.units import US, Lane
 from dispatcher.errors import ConfigError
 from dispatcher.limiter import Limiter
 from dispatcher.limiter.wire import Calls, WaitingRequest

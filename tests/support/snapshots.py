@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from dispatcher.core.limits import US
+from dispatcher.core.units import US
 from dispatcher.store.snapshot import Books, Snapshot
 
 _PAUSE_S: Final = 0.01

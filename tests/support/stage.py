@@ -16,7 +16,7 @@ from typing import Any, Final
 from redis.commands.core import Script
 
 from dispatcher.core.event import Event, job_id_for, new_event_id
-from dispatcher.core.limits import DEFAULT_BOUNDS, US, Limit, Opening, Scope
+from dispatcher.core.limits import DEFAULT_BOUNDS, Limit, Opening, Scope
 from dispatcher.core.pipeline import Capacity, Dispatcher
 from dispatcher.core.policy import CategoryRule, OnLimit, Policy
 from dispatcher.core.ports import Admitting, Asking, Standby
@@ -43,6 +43,7 @@ from dispatcher.core.states import (
     Waiting,
 )
 from dispatcher.core.transitions import after_post
+from dispatcher.core.units import US
 from dispatcher.server.keys import Keys
 from dispatcher.settings.content import Content
 from dispatcher.settings.limits_file import read_limits, read_policy

@@ -16,7 +16,7 @@ from random import Random
 from typing import Final, TypeAlias
 
 from dispatcher.core.event import Event
-from dispatcher.core.limits import US, Lane, Scope, all_scopes
+from dispatcher.core.limits import Scope, all_scopes
 from dispatcher.core.ports import Overtaken
 from dispatcher.core.posts import Ambiguous, Paused, PostResult, RateLimitedBySlack, Receipt, Rejected, Retryable
 from dispatcher.core.states import (
@@ -37,6 +37,7 @@ from dispatcher.core.states import (
     Undecodable,
 )
 from dispatcher.core.transitions import taken_again
+from dispatcher.core.units import US, Lane
 from dispatcher.errors import StaleLimits
 from dispatcher.store.dead_letters import DeadLetters, Filter, Replayed
 from dispatcher.store.parked_events import Cancelled, ParkedEvent, ParkedEvents, ParkedFilter

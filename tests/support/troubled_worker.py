@@ -8,11 +8,11 @@ from datetime import datetime
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
-from dispatcher.core.limits import US
 from dispatcher.core.pipeline import Dispatcher
 from dispatcher.core.ports import Overtaken
 from dispatcher.core.posts import Message, PostResult, Receipt
 from dispatcher.core.states import Absent, Leased, ScanResult, Search, Undecodable
+from dispatcher.core.units import US
 from dispatcher.store.leases import Taken
 from dispatcher.store.versions import Version
 from tests.support.doubles import Desk

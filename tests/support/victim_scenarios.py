@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from dispatcher.core.limits import US
 from dispatcher.core.posts import Ambiguous, PostResult, RateLimitedBySlack, Retryable
 from dispatcher.core.states import Started
+from dispatcher.core.units import US
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.explanations import Explanations, ids_of
 from dispatcher.store.operator_controls import Pausing

@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
-from dispatcher.core.limits import US
 from dispatcher.core.pipeline import Capacity, Dispatcher
 from dispatcher.core.posts import Message, PostResult
 from dispatcher.core.states import Parked, ScanResult, Search, Settlement
+from dispatcher.core.units import US
 from tests.support.quiet_stage import QuietStage
 from tests.support.stage import Stage, Worker
 

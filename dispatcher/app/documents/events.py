@@ -10,8 +10,8 @@ from typing import Any
 
 from dispatcher.core.event import Event
 from dispatcher.core.explain import Decision, Explanation, clock_of, ended
-from dispatcher.core.limits import US
 from dispatcher.core.rendering import text_of
+from dispatcher.core.units import US
 from dispatcher.store.dead_letters import DeadLetter
 from dispatcher.store.parked_events import ParkedEvent
 

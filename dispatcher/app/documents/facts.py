@@ -13,12 +13,12 @@ from typing import Final, NamedTuple
 from dispatcher.app.documents.recent import MINUTES, Recent, recent_of
 from dispatcher.app.fleet import WorkerEntry, fleet
 from dispatcher.app.readers import Readers
-from dispatcher.core.limits import Kind, Limit, Scope, format_duration
+from dispatcher.core.limits import Kind, Limit, Scope
 from dispatcher.core.policy import GLOBAL_SCOPE, SHADOW_PREFIX, Policy
 from dispatcher.core.quiet import Quiet, Span
 from dispatcher.core.silences import SILENCE_PREFIX
 from dispatcher.core.tally import Telling
-from dispatcher.core.units import CATEGORY
+from dispatcher.core.units import CATEGORY, format_duration
 from dispatcher.limiter import Usage
 from dispatcher.server.writing import WriteRefusal
 from dispatcher.store.snapshot import Snapshot

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dispatcher.app.documents.instants import span
 from dispatcher.app.documents.status import said_and_remedy
-from dispatcher.core.limits import US
 from dispatcher.core.rendering import one_line
+from dispatcher.core.units import US
 from dispatcher.store.snapshot import Pause, Snapshot
 
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from dispatcher.core.limits import US, Reason
+from dispatcher.core.limits import Reason
+from dispatcher.core.units import US
 from dispatcher.store.counts import MINUTE_US, OUTCOMES, Counts
 
 _Name = TypeVar("_Name")

@@ -12,8 +12,9 @@ from typing import Final
 from dispatcher.app.documents.instants import short, with_distance, zone
 from dispatcher.cli.drawing import Fitting, Group, OneLine, Part, Table, Text, cut, joined
 from dispatcher.core.explain import clock_of, ended, why
-from dispatcher.core.limits import NO_CATEGORY, US
+from dispatcher.core.limits import NO_CATEGORY
 from dispatcher.core.rendering import one_line, text_of
+from dispatcher.core.units import US
 from dispatcher.store.dead_letters import DeadLetter
 
 _LONGEST_PAYLOAD: Final = 4_000

@@ -16,8 +16,8 @@ from dispatcher.cli.doctor.finding import START, Finding, Level, error, in_two, 
 from dispatcher.cli.doctor.namespace import namespace_findings
 from dispatcher.cli.doctor.server import server_findings
 from dispatcher.cli.doctor.slack import slack_findings
-from dispatcher.core.limits import US
 from dispatcher.core.policy import Policy
+from dispatcher.core.units import US
 from dispatcher.errors import ConfigError, GateUnavailable
 from dispatcher.server.embedded import find_server
 from dispatcher.settings.describe import beside_limits

@@ -12,8 +12,9 @@ from dispatcher.cli.context import near, origin
 from dispatcher.cli.doctor.finding import START, Finding, error, ok, warning
 from dispatcher.cli.doctor.server import MAX_USE
 from dispatcher.cli.status import balance
-from dispatcher.core.limits import EVERYTHING, US
+from dispatcher.core.limits import EVERYTHING
 from dispatcher.core.rendering import one_line
+from dispatcher.core.units import US
 from dispatcher.server.keys import LAYOUT_VERSION
 from dispatcher.settings.environment import Settings
 from dispatcher.store.snapshot import Snapshot

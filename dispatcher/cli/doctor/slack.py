@@ -10,10 +10,9 @@ from dispatcher.app.checks import ask_slack
 from dispatcher.app.documents.instants import span
 from dispatcher.cli.doctor.finding import Finding, error, in_two, ok, warning
 from dispatcher.cli.stand_in import USUAL_PORT
-from dispatcher.core.limits import US
 from dispatcher.core.policy import Policy
 from dispatcher.core.posts import Ambiguous, Paused, RateLimitedBySlack, Rejected, Retryable
-from dispatcher.core.units import is_loopback
+from dispatcher.core.units import US, is_loopback
 from dispatcher.errors import ConfigError
 from dispatcher.settings.environment import Settings
 from dispatcher.slack.replies import Unchecked, Workspace

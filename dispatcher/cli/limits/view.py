@@ -11,10 +11,9 @@ from dispatcher.app.documents.instants import local, zone
 from dispatcher.cli.context import near
 from dispatcher.cli.drawing import Fitting, OneLine, Part, Table, Text, cut
 from dispatcher.cli.status.use_view import SHARED, UseRow, add_use_columns, limit_cells, rule_row, use_rows
-from dispatcher.core.limits import US
 from dispatcher.core.policy import GLOBAL_SCOPE, CategoryRule, Policy
 from dispatcher.core.rendering import one_line
-from dispatcher.core.units import CATEGORY
+from dispatcher.core.units import CATEGORY, US
 from dispatcher.limiter import Usage
 from dispatcher.store.versions import Version
 

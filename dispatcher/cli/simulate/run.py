@@ -17,7 +17,7 @@ from dispatcher.cli.context import near, server_to_look_at, settings_in_force
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, USAGE, Ended
 from dispatcher.cli.progress import Progress, no_progress, shown_progress
 from dispatcher.cli.terminal import Terminal
-from dispatcher.core.limits import format_duration
+from dispatcher.core.units import format_duration
 from dispatcher.simulate import picture
 from dispatcher.simulate.arrivals import Arrivals
 from dispatcher.simulate.cases import Case, CasesError, read_cases

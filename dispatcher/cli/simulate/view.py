@@ -7,7 +7,8 @@ from typing import Final
 
 from dispatcher.app.documents.instants import in_full, span
 from dispatcher.cli.drawing import DOT, EMPTY, FULL, LIGHT, Bar, Fitting, Part, Table, Text, cut
-from dispatcher.core.limits import US, Limit
+from dispatcher.core.limits import Limit
+from dispatcher.core.units import US
 from dispatcher.simulate.course import GLOBAL, Course
 from dispatcher.simulate.figures import Counts, Fullest
 from dispatcher.simulate.simulation import Simulated

@@ -9,9 +9,10 @@ from dispatcher.app.documents.facts import COUNTS, Shadowed, Status, window
 from dispatcher.app.documents.instants import span
 from dispatcher.app.documents.recent import NOTHING, Lately
 from dispatcher.cli.drawing import EMPTY, Fitting, Group, OneLine, Part, Table, Text, cut, share_bar
-from dispatcher.core.limits import NO_CATEGORY, US
+from dispatcher.core.limits import NO_CATEGORY
 from dispatcher.core.policy import GLOBAL_SCOPE
 from dispatcher.core.rendering import one_line
+from dispatcher.core.units import US
 from dispatcher.limiter import Usage
 
 ALWAYS: Final = ("sent", "dropped", "dead", "parked")

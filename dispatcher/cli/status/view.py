@@ -12,9 +12,10 @@ from dispatcher.app.documents.recent import Recent
 from dispatcher.app.fleet import WorkerEntry
 from dispatcher.cli.drawing import Fitting, Part, Table, Text, cut, joined
 from dispatcher.cli.status.use_view import ALWAYS, STYLES, categories, most, say_how_many_more
-from dispatcher.core.limits import EVERYTHING, US
+from dispatcher.core.limits import EVERYTHING
 from dispatcher.core.quiet import QUIET_PREFIX, Quiet, Span
 from dispatcher.core.rendering import one_line
+from dispatcher.core.units import US
 from dispatcher.store.snapshot import Pause, PausedByHand, Snapshot
 
 _CHANNEL: Final = "channel:"

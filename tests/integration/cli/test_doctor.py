@@ -22,7 +22,7 @@ from dispatcher.cli.doctor.examination import examine
 from dispatcher.cli.doctor.finding import Finding, Level
 from dispatcher.cli.doctor.server import server_findings
 from dispatcher.cli.doctor.slack import slack_findings
-from dispatcher.core.limits import US
+from dispatcher.core.units import US
 from dispatcher.producer.blocking import Producer
 from dispatcher.server.connection import connect
 from dispatcher.server.keys import Keys

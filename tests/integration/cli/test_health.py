@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from dispatcher.core.limits import US
+from dispatcher.core.units import US
 from dispatcher.server.keys import Keys
 from dispatcher.slack.taxonomy import row_for
 from dispatcher.store.rq_keys import QueueKeys

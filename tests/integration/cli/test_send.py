@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pytest
 
-from dispatcher.core.limits import Lane
+from dispatcher.core.units import Lane
 from dispatcher.settings.redaction import redacted_url
 from dispatcher.store.rq_keys import QueueKeys
 from tests.support.commands import Streams, ended, run, run_on, started, terminal

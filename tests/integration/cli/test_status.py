@@ -22,8 +22,9 @@ from dispatcher.app.fleet import WorkerEntry, fleet
 from dispatcher.cli.drawing import Look, painted
 from dispatcher.cli.status.view import Rows, tables
 from dispatcher.cli.status.watch import Page
-from dispatcher.core.limits import US, Limit
+from dispatcher.core.limits import Limit
 from dispatcher.core.quiet import Quiet, QuietThen, Span, Times
+from dispatcher.core.units import US
 from dispatcher.limiter import Usage
 from dispatcher.producer.blocking import Producer
 from dispatcher.server.keys import Keys

@@ -9,7 +9,8 @@ from typing import Any, Final
 import pytest
 import redis.asyncio
 
-from dispatcher.core.limits import US, Admitted, Denied, FirstOf, Limit, Scope
+from dispatcher.core.limits import Admitted, Denied, FirstOf, Limit, Scope
+from dispatcher.core.units import US
 from dispatcher.errors import GateRefused, GateUnavailable, RateLimited, StaleLimits
 from dispatcher.limiter import AsyncLimiter, Left, Usage
 from dispatcher.server.keys import Keys

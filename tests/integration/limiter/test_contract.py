@@ -13,7 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dispatcher.core.limits import US, Admitted, Demand, FirstOf, Limit, Scope, all_scopes
+from dispatcher.core.limits import Admitted, Demand, FirstOf, Limit, Scope, all_scopes
+from dispatcher.core.units import US
 from dispatcher.errors import GateUnavailable, RateLimited, StaleLimits
 from dispatcher.limiter import AsyncLimiter, Limiter
 from dispatcher.testing import AsyncFakeLimiter, FakeLimiter

@@ -14,7 +14,8 @@ import pytest
 from redis import Redis, ResponseError
 from redis.crc import key_slot
 
-from dispatcher.core.limits import US, Admitted, Denied, Limit, Scope, Verdict, slot_id
+from dispatcher.core.limits import Admitted, Denied, Limit, Scope, Verdict, slot_id
+from dispatcher.core.units import US
 from dispatcher.errors import GateRefused, GateUnavailable
 from dispatcher.limiter import Limiter, Usage
 from dispatcher.server.keys import Keys

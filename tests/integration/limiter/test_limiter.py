@@ -8,7 +8,8 @@ from typing import Final
 
 import pytest
 
-from dispatcher.core.limits import US, Admitted, Denied, FirstOf, Limit, Scope
+from dispatcher.core.limits import Admitted, Denied, FirstOf, Limit, Scope
+from dispatcher.core.units import US
 from dispatcher.errors import RateLimited, StaleLimits
 from dispatcher.limiter import Left, Limiter, Usage
 from dispatcher.limiter.arguments import Ids

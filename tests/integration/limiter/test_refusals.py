@@ -15,7 +15,8 @@ import pytest
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
-from dispatcher.core.limits import MAX_LIMIT, US, Admitted, Denied, FirstOf, Limit, Scope
+from dispatcher.core.limits import MAX_LIMIT, Admitted, Denied, FirstOf, Limit, Scope
+from dispatcher.core.units import US
 from dispatcher.errors import GateRefused, GateUnavailable
 from dispatcher.limiter import AsyncLimiter, Limiter
 from dispatcher.server.keys import Keys

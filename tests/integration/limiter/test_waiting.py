@@ -18,7 +18,8 @@ from typing import Final
 import pytest
 from redis import BlockingConnectionPool, ConnectionPool, Redis
 
-from dispatcher.core.limits import US, Admitted, Limit, Scope
+from dispatcher.core.limits import Admitted, Limit, Scope
+from dispatcher.core.units import US
 from dispatcher.errors import GateRefused, GateUnavailable, RateLimited
 from dispatcher.limiter import Limiter
 from dispatcher.server.connection import connect

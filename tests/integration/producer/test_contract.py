@@ -17,7 +17,7 @@ import redis.asyncio
 from dispatcher import AsyncProducer, DuplicateEvent, Event, InvalidEvent, Producer, QueueFull, QueueUnavailable
 from dispatcher.core.event import MAX_EVENT_BYTES, job_id_for
 from dispatcher.core.explain import Explanation, State
-from dispatcher.core.limits import Lane
+from dispatcher.core.units import Lane
 from dispatcher.producer.blocking import CHUNK
 from dispatcher.server.connection import connect, connect_async
 from dispatcher.store.intake import open_envelope

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 import pytest
 
-from dispatcher.core.limits import US
+from dispatcher.core.units import US
 from dispatcher.producer.blocking import Producer
 from dispatcher.server.keys import Keys
 from dispatcher.settings.limits_file import read_limits

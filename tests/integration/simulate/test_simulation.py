@@ -11,8 +11,9 @@ from statistics import mean, stdev
 
 import pytest
 
-from dispatcher.core.limits import US, Limit
+from dispatcher.core.limits import Limit
 from dispatcher.core.policy import CategoryRule, OnLimit, Policy
+from dispatcher.core.units import US
 from dispatcher.settings.limits_file import read_limits
 from dispatcher.simulate.arrivals import PLAIN, Arrival, Arrivals, Details
 from dispatcher.simulate.fleet import Clock

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from dispatcher.core.limits import US, Limit
+from dispatcher.core.limits import Limit
 from dispatcher.core.policy import Policy
+from dispatcher.core.units import US
 from dispatcher.settings.limits_file import read_limits
 from dispatcher.simulate.arrivals import Arrival, Arrivals, Details
 from dispatcher.simulate.simulation import Simulated, Trace, simulate

@@ -12,9 +12,9 @@ from typing import Final
 
 import pytest
 
-from dispatcher.core.limits import US
 from dispatcher.core.posts import Message, Paused, Receipt
 from dispatcher.core.states import MARGIN_US, Absent, ScanLater, ScanResult, Search, Unreadable
+from dispatcher.core.units import US
 from dispatcher.slack.credentials import BotToken
 from dispatcher.slack.history import PAGE, SHORT_PAGE
 from dispatcher.slack.replies import event_mark, metadata_of

@@ -7,8 +7,8 @@ import signal
 import time
 from pathlib import Path
 
-from dispatcher.core.limits import US
 from dispatcher.core.policy import WEBHOOK
+from dispatcher.core.units import US
 from dispatcher.producer.blocking import Producer
 from dispatcher.server.keys import Keys
 from dispatcher.stand_in import StandIn

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from dispatcher.core.event import Event
-from dispatcher.core.limits import US
 from dispatcher.core.posts import (
     Ambiguous,
     Message,
@@ -24,6 +23,7 @@ from dispatcher.core.posts import (
     Retryable,
 )
 from dispatcher.core.rendering import message_for
+from dispatcher.core.units import US
 from dispatcher.slack.credentials import BotToken, Webhook
 from dispatcher.slack.replies import Unchecked, Workspace, event_mark
 from dispatcher.slack.sink import SlackSink

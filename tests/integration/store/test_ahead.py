@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from dispatcher.core.limits import US, Lane
 from dispatcher.core.policy import OnLimit
 from dispatcher.core.posts import Rejected, Retryable
 from dispatcher.core.states import Leased
+from dispatcher.core.units import US, Lane
 from dispatcher.errors import GateUnavailable
 from dispatcher.server.connection import connect
 from dispatcher.store.leases import Taken

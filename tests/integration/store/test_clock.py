@@ -7,9 +7,9 @@ from typing import Final
 
 import pytest
 
-from dispatcher.core.limits import US
 from dispatcher.core.posts import Ambiguous, Paused, RateLimitedBySlack, Receipt, Retryable
 from dispatcher.core.states import GRACE_US, LAST_SCAN, MARGIN_US, Absent, ScanResult, Search
+from dispatcher.core.units import US
 from dispatcher.worker.post_pool import Standby
 from tests.support.doubles import START_US
 from tests.support.extent import slow_unless

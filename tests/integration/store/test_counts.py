@@ -6,8 +6,8 @@ from typing import Final
 
 import pytest
 
-from dispatcher.core.limits import US, Lane
 from dispatcher.core.posts import Rejected
+from dispatcher.core.units import US, Lane
 from dispatcher.store.counts import Counts, read_minutes
 from dispatcher.store.parked_events import Cancelled, ParkedEvents, ParkedFilter
 from dispatcher.store.silences import Silencing

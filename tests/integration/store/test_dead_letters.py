@@ -6,11 +6,12 @@ import pytest
 from redis import ResponseError
 
 from dispatcher.core.event import Event
-from dispatcher.core.limits import US, Bounds, Lane
+from dispatcher.core.limits import Bounds
 from dispatcher.core.policy import OnLimit, again_after_us
 from dispatcher.core.posts import Ambiguous, Rejected
 from dispatcher.core.states import Leased
 from dispatcher.core.transitions import MAX_ATTEMPTS
+from dispatcher.core.units import US, Lane
 from dispatcher.store.dead_letters import DeadLetters, Filter, Replayed
 from tests.support.doubles import NOTHING_TO_READ, START_US
 from tests.support.servers import Database

@@ -9,12 +9,13 @@ from typing import Final
 import pytest
 
 from dispatcher.core.event import Event
-from dispatcher.core.limits import US, Bounds, Limit, Reason
+from dispatcher.core.limits import Bounds, Limit, Reason
 from dispatcher.core.pipeline import Dispatcher
 from dispatcher.core.policy import CategoryRule, OnLimit
 from dispatcher.core.posts import Receipt, Rejected
 from dispatcher.core.states import Leased
 from dispatcher.core.transitions import after_post
+from dispatcher.core.units import US
 from dispatcher.errors import GateUnavailable
 from dispatcher.store.decisions import Decisions, Place
 from dispatcher.store.leases import Outbox

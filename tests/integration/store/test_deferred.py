@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from dispatcher.core.limits import US, Limit, Reason, Scope
+from dispatcher.core.limits import Limit, Reason, Scope
 from dispatcher.core.policy import CategoryRule, OnLimit
 from dispatcher.core.ports import Admitting, Asking, Gate
 from dispatcher.core.posts import RateLimitedBySlack, Receipt, Rejected
 from dispatcher.core.states import Leased
+from dispatcher.core.units import US
 from tests.support.deferral import category_line, keep_beating, opens_at, posted, send
 from tests.support.doubles import START_US
 from tests.support.servers import Database

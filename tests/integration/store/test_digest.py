@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from dispatcher.core.limits import US, Limit, Reason
+from dispatcher.core.limits import Limit, Reason
 from dispatcher.core.policy import OnAmbiguous, OnLimit
 from dispatcher.core.posts import (
     Ambiguous,
@@ -24,6 +24,7 @@ from dispatcher.core.posts import (
 )
 from dispatcher.core.states import Absent, Leased, Parked, ScanResult, Step, Told, Unreadable
 from dispatcher.core.transitions import MAX_ATTEMPTS
+from dispatcher.core.units import US
 from dispatcher.store.dead_letters import DeadLetters, Filter, Replayed
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.intake import Enqueued

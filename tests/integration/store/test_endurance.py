@@ -12,12 +12,13 @@ from dataclasses import replace
 import pytest
 
 from dispatcher.core.event import Event
-from dispatcher.core.limits import US, Lane, Limit, Opening, Reason
+from dispatcher.core.limits import Limit, Opening, Reason
 from dispatcher.core.pipeline import Capacity
 from dispatcher.core.policy import CategoryRule, OnLimit
 from dispatcher.core.posts import Ambiguous, RateLimitedBySlack, Receipt, Rejected, Retryable
 from dispatcher.core.reconciliation import scans
 from dispatcher.core.states import DeadLettered, Leased, Unconfirmed, Undecodable
+from dispatcher.core.units import US, Lane
 from dispatcher.errors import GateUnavailable, InvalidEvent
 from tests.support.deferral import Between, category_line, keep_beating, marks, opens_at, posted, run, send
 from tests.support.doubles import NOTHING_TO_READ, START_US

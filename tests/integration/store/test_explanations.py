@@ -16,10 +16,11 @@ from rq.serializers import JSONSerializer
 from dispatcher import AsyncProducer, Explanation, Producer, QueueUnavailable
 from dispatcher.core.event import job_id_for
 from dispatcher.core.explain import State
-from dispatcher.core.limits import US, Bounds, Lane, Limit
+from dispatcher.core.limits import Bounds, Limit
 from dispatcher.core.policy import CategoryRule, OnLimit
 from dispatcher.core.posts import Ambiguous, Paused, RateLimitedBySlack, Retryable
 from dispatcher.core.states import GRACE_US
+from dispatcher.core.units import US, Lane
 from dispatcher.logs.event_log import facts_of
 from dispatcher.server.scripts import read_script
 from dispatcher.store.dead_letters import DeadLetters, Filter

@@ -7,9 +7,9 @@ from typing import Final
 
 import pytest
 
-from dispatcher.core.limits import US
 from dispatcher.core.posts import Ambiguous, Message, PostResult, RateLimitedBySlack, Receipt, Rejected, Retryable
 from dispatcher.core.states import GRACE_US, Absent, ScanResult, Search
+from dispatcher.core.units import US
 from dispatcher.logs.event_log import facts_of
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.decisions import Decisions

@@ -10,8 +10,8 @@ import pytest
 from redis.exceptions import ResponseError
 
 from dispatcher.core.event import Event, job_id_for
-from dispatcher.core.limits import Lane
 from dispatcher.core.posts import Rejected, Retryable
+from dispatcher.core.units import Lane
 from dispatcher.errors import ConfigError, QueueUnavailable
 from dispatcher.producer.blocking import Producer
 from dispatcher.server.connection import Script, connect

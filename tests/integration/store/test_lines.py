@@ -6,10 +6,10 @@ from typing import Final
 
 import pytest
 
-from dispatcher.core.limits import US
 from dispatcher.core.posts import Ambiguous, PostResult, RateLimitedBySlack, Receipt
 from dispatcher.core.states import GRACE_US, LAST_SCAN, Started
 from dispatcher.core.transitions import MAX_ATTEMPTS
+from dispatcher.core.units import US
 from dispatcher.settings.limits_file import read_policy
 from tests.support.servers import Database
 from tests.support.stage import UNPACED, Stage, Worker

@@ -7,8 +7,9 @@ import pytest
 from dispatcher.app.metrics import read_facts
 from dispatcher.app.operating import Desk
 from dispatcher.app.servers import Server
-from dispatcher.core.limits import US, Bounds
+from dispatcher.core.limits import Bounds
 from dispatcher.core.posts import RateLimitedBySlack, Rejected, Retryable
+from dispatcher.core.units import US
 from dispatcher.errors import GateUnavailable
 from dispatcher.producer.blocking import Producer
 from dispatcher.server.connection import connect

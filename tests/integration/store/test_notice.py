@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import pytest
 
-from dispatcher.core.limits import US
 from dispatcher.core.policy import OnLimit
 from dispatcher.core.posts import Message, PostResult, Receipt, Rejected
+from dispatcher.core.units import US
 from tests.support.deferral import keep_beating
 from tests.support.digests import (
     DELAY_S,

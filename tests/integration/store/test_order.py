@@ -9,10 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from dispatcher.core.limits import US, Limit
+from dispatcher.core.limits import Limit
 from dispatcher.core.policy import CategoryRule, OnLimit
 from dispatcher.core.posts import Ambiguous, Receipt, Rejected, Retryable
 from dispatcher.core.states import Leased
+from dispatcher.core.units import US
 from tests.support.deferral import Between, category_line, keep_beating, marks, opens_at, posted, run, send
 from tests.support.doubles import NOTHING_TO_READ, START_US
 from tests.support.invariants import INF

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from dispatcher.core.limits import US
 from dispatcher.core.matchers import parse_matchers
 from dispatcher.core.posts import Ambiguous, Paused, PostResult, RateLimitedBySlack, Receipt, Rejected, Retryable
 from dispatcher.core.states import Started
 from dispatcher.core.transitions import MAX_ATTEMPTS
+from dispatcher.core.units import US
 from dispatcher.store.silences import Silencing, Wanted
 from tests.support.deferral import send
 from tests.support.digests import DELAY_S, storm, telling_policy

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from dispatcher.core.limits import US, Lane, Reason
+from dispatcher.core.limits import Reason
 from dispatcher.core.policy import OnLimit
 from dispatcher.core.posts import Ambiguous, PostResult, RateLimitedBySlack, Receipt, Retryable
 from dispatcher.core.states import GRACE_US, Dropped, ScanResult, Unreadable
+from dispatcher.core.units import US, Lane
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.operator_controls import Pausing

@@ -6,10 +6,11 @@ from typing import Final
 
 import pytest
 
-from dispatcher.core.limits import US, Reason
+from dispatcher.core.limits import Reason
 from dispatcher.core.posts import Ambiguous, Paused, PostResult, RateLimitedBySlack, Receipt, Rejected, Retryable
 from dispatcher.core.states import GRACE_US, Absent, Parked, PauseChange, ScanLater, ScanResult, Started
 from dispatcher.core.transitions import MAX_ATTEMPTS
+from dispatcher.core.units import US
 from tests.support.doubles import NOTHING_TO_READ, START_US
 from tests.support.servers import Database
 from tests.support.stage import LEASE_US, UNPACED, Stage, Worker, policy_of

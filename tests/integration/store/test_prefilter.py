@@ -11,9 +11,10 @@ from redis.exceptions import ResponseError
 
 from dispatcher.core.event import Event
 from dispatcher.core.explain import Decision
-from dispatcher.core.limits import US, Bounds, Denied, Lane, Limit, Reason
+from dispatcher.core.limits import Bounds, Denied, Limit, Reason
 from dispatcher.core.posts import Receipt, Rejected, Retryable
 from dispatcher.core.states import Leased, Prefiltered
+from dispatcher.core.units import US, Lane
 from dispatcher.store.admission import IDLE_S, MOST_CATEGORIES
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.decisions import Decisions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from redis import Redis
 
-from dispatcher.core.limits import Lane
+from dispatcher.core.units import Lane
 from dispatcher.store.decisions import Decisions
 from tests.support.servers import RedisServer
 from tests.support.stage import Stage

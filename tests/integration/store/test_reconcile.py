@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from dispatcher.core.limits import US, Reason
+from dispatcher.core.limits import Reason
 from dispatcher.core.pipeline import Capacity
 from dispatcher.core.policy import OnAmbiguous, Policy, again_after_us
 from dispatcher.core.posts import Ambiguous, Paused, Receipt, Retryable
@@ -28,6 +28,7 @@ from dispatcher.core.states import (
     Unreadable,
 )
 from dispatcher.core.transitions import MAX_ATTEMPTS
+from dispatcher.core.units import US
 from tests.support.doubles import NOTHING_TO_READ, START_US
 from tests.support.servers import Database
 from tests.support.stage import BACKOFF_US, HOUR_MS, LEASE_US, UNPACED, Stage, Worker, policy_of

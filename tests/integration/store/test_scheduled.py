@@ -7,9 +7,10 @@ from typing import Final
 import pytest
 
 from dispatcher.core.explain import State
-from dispatcher.core.limits import US, Reason
+from dispatcher.core.limits import Reason
 from dispatcher.core.policy import OnLimit
 from dispatcher.core.states import Dropped, Parked, Place
+from dispatcher.core.units import US
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.explanations import Explanations
 from dispatcher.store.parked_events import Cancelled, ParkedEvents, ParkedFilter

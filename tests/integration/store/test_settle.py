@@ -7,11 +7,12 @@ from typing import Final
 import pytest
 
 from dispatcher.core.event import Event
-from dispatcher.core.limits import US, Bounds, Denied, Lane, Limit, Reason
+from dispatcher.core.limits import Bounds, Denied, Limit, Reason
 from dispatcher.core.policy import OnLimit
 from dispatcher.core.posts import Paused, Receipt, Rejected, Retryable
 from dispatcher.core.states import Dropped, Leased, Settlement, Slots
 from dispatcher.core.transitions import after_post
+from dispatcher.core.units import US, Lane
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.intake import seal
 from tests.support.doubles import START_US

@@ -15,8 +15,8 @@ from rq.serializers import JSONSerializer
 
 from dispatcher.core.event import Event
 from dispatcher.core.explain import Decision
-from dispatcher.core.limits import Lane
 from dispatcher.core.states import Leased, Undecodable
+from dispatcher.core.units import Lane
 from dispatcher.errors import GateUnavailable
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.intake import seal

@@ -8,9 +8,10 @@ import pytest
 from redis.exceptions import ResponseError
 
 from dispatcher.core.event import Event
-from dispatcher.core.limits import US, Lane, Reason
+from dispatcher.core.limits import Reason
 from dispatcher.core.posts import Paused, Rejected, Retryable
 from dispatcher.core.states import Candidate, Leased, Undecodable
+from dispatcher.core.units import US, Lane
 from dispatcher.store.intake import seal
 from dispatcher.store.leases import Taken
 from tests.support.servers import Database

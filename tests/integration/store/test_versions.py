@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dispatcher.core.limits import US
+from dispatcher.core.units import US
 from dispatcher.jsonio import encode
 from dispatcher.server.keys import Keys
 from dispatcher.store.versions import Published, Unless, Versions

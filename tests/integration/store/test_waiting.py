@@ -7,11 +7,12 @@ from typing import Final
 
 import pytest
 
-from dispatcher.core.limits import US, Admitted, Limit, Reason
+from dispatcher.core.limits import Admitted, Limit, Reason
 from dispatcher.core.policy import OnLimit, again_after_us
 from dispatcher.core.posts import Ambiguous, Paused, PostResult, RateLimitedBySlack, Receipt, Rejected, Retryable
 from dispatcher.core.states import GRACE_US, Leased, Started
 from dispatcher.core.transitions import MAX_ATTEMPTS
+from dispatcher.core.units import US
 from tests.support.doubles import NOTHING_TO_READ, START_US
 from tests.support.invariants import INF
 from tests.support.servers import Database

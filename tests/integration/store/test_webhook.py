@@ -8,11 +8,11 @@ from typing import Final
 
 import pytest
 
-from dispatcher.core.limits import US
 from dispatcher.core.matchers import parse_matchers
 from dispatcher.core.policy import EDITS, WEBHOOK
 from dispatcher.core.posts import Ambiguous
 from dispatcher.core.states import GRACE_US, Sent
+from dispatcher.core.units import US
 from dispatcher.logs.event_log import facts_of
 from dispatcher.slack.sink import SlackSink
 from dispatcher.stand_in import STRICT, RateLimited, Setup, SlackError, StandIn, not_landed

@@ -16,8 +16,9 @@ from starlette.responses import Response
 
 from dispatcher.app.operating import Desk
 from dispatcher.app.servers import Server
-from dispatcher.core.limits import Lane, Reason
+from dispatcher.core.limits import Reason
 from dispatcher.core.policy import WEBHOOK
+from dispatcher.core.units import Lane
 from dispatcher.errors import GateUnavailable
 from dispatcher.producer.blocking import Producer
 from dispatcher.server.keys import Keys

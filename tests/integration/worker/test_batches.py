@@ -12,9 +12,9 @@ from typing import Final
 import pytest
 
 from dispatcher.core.event import Event
-from dispatcher.core.limits import US
 from dispatcher.core.posts import Message, PostResult, Receipt
 from dispatcher.core.states import boottime_s
+from dispatcher.core.units import US
 from dispatcher.producer.blocking import Producer
 from dispatcher.worker.post_pool import QUICK_S
 from dispatcher.worker.worker import TOGETHER_S

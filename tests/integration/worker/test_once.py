@@ -9,10 +9,11 @@ import pytest
 
 from dispatcher.app.documents.events import letter_document
 from dispatcher.core.event import Event, new_event_id
-from dispatcher.core.limits import US, Limit
+from dispatcher.core.limits import Limit
 from dispatcher.core.once import Once, Then
 from dispatcher.core.policy import CategoryRule, OnLimit
 from dispatcher.core.posts import Receipt, Rejected, Retryable
+from dispatcher.core.units import US
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.explanations import Explanations
 from tests.support.deferral import run

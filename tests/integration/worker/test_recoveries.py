@@ -11,12 +11,13 @@ import pytest
 
 from dispatcher.core.event import Event, Status, new_event_id
 from dispatcher.core.explain import clock_of, ended
-from dispatcher.core.limits import US, Limit
+from dispatcher.core.limits import Limit
 from dispatcher.core.once import Once, Then
 from dispatcher.core.policy import CategoryRule, OnLimit, OnResolved, WhileWaiting
 from dispatcher.core.posts import Ambiguous, Receipt, Rejected, Retryable
 from dispatcher.core.rendering import MAX_TEXT
 from dispatcher.core.states import Recovered
+from dispatcher.core.units import US
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.explanations import Explanations
 from dispatcher.store.parked_events import ParkedEvents, ParkedFilter

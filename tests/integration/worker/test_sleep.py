@@ -16,9 +16,9 @@ from rq.serializers import JSONSerializer
 
 from dispatcher.app.limits import publish
 from dispatcher.app.servers import keys_of
-from dispatcher.core.limits import US
 from dispatcher.core.posts import Message, Paused, RateLimitedBySlack, Receipt
 from dispatcher.core.states import Candidate, Leased, Started, Waiting
+from dispatcher.core.units import US
 from dispatcher.producer.blocking import Producer
 from dispatcher.settings.environment import Settings
 from dispatcher.store.leases import Outbox

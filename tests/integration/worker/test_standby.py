@@ -12,9 +12,9 @@ import pytest
 
 from dispatcher.app.limits import publish
 from dispatcher.app.servers import keys_of
-from dispatcher.core.limits import US
 from dispatcher.core.posts import Message, Paused, PostResult, RateLimitedBySlack, Receipt
 from dispatcher.core.states import Candidate, Leased, Started, Waiting, boottime_s
+from dispatcher.core.units import US
 from dispatcher.errors import GateUnavailable
 from dispatcher.producer.blocking import Producer
 from dispatcher.settings.environment import Settings

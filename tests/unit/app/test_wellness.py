@@ -11,7 +11,8 @@ from dispatcher.app.documents.facts import Status
 from dispatcher.app.documents.recent import Lately, Recent
 from dispatcher.app.documents.wellness import Level, wellness
 from dispatcher.app.fleet import WorkerEntry
-from dispatcher.core.limits import EVERYTHING, US
+from dispatcher.core.limits import EVERYTHING
+from dispatcher.core.units import US
 from dispatcher.server.writing import WriteRefusal
 from dispatcher.store.snapshot import Pause, PausedByHand, Snapshot
 

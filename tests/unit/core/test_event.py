@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.core.event import MAX_EVENT_BYTES, Event, Status, encode_event, is_remembered, job_id_for
-from dispatcher.core.limits import Lane, slot_id
+from dispatcher.core.limits import slot_id
+from dispatcher.core.units import Lane
 from dispatcher.errors import InvalidEvent
 
 BLOCKS = "expected a list of at most 50 objects, each with a type"

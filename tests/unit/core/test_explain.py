@@ -10,7 +10,8 @@ import pytest
 
 from dispatcher.core import explain
 from dispatcher.core.explain import Decision, clock_of, ended, limit_words, scope_words
-from dispatcher.core.limits import US, Denied, Kind, Limit, all_scopes
+from dispatcher.core.limits import Denied, Kind, Limit, all_scopes
+from dispatcher.core.units import US
 from tests.support.stage import policy_from
 
 ZONE: Final = timezone(timedelta(hours=5, minutes=30))

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from dispatcher.core.event import Event
-from dispatcher.core.limits import US, Kind, Limit
+from dispatcher.core.limits import Kind, Limit
 from dispatcher.core.once import By, Once, digest_of, without_volatile
+from dispatcher.core.units import US
 
 HOUR_US = 3_600 * US
 

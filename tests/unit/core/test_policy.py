@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dispatcher.core.event import Event
-from dispatcher.core.limits import US, Denied, Limit, Reason, Scope, all_scopes
+from dispatcher.core.limits import Denied, Limit, Reason, Scope, all_scopes
 from dispatcher.core.policy import CategoryRule, OnLimit, Policy, limit_reason
 from dispatcher.core.posts import Ambiguous, Paused, PostResult, RateLimitedBySlack, Receipt, Rejected, Retryable
 from dispatcher.core.states import (
@@ -24,6 +24,7 @@ from dispatcher.core.states import (
     Started,
 )
 from dispatcher.core.transitions import MAX_ATTEMPTS, after_post, denied, refused_unseen
+from dispatcher.core.units import US
 
 RULE = CategoryRule((Limit.parse("10/30m"),), "#errors", OnLimit.DROP, 3600 * US)
 POLICY = Policy(

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from dispatcher.core.event import Event
-from dispatcher.core.limits import US, Reason
+from dispatcher.core.limits import Reason
 from dispatcher.core.policy import OnAmbiguous, Policy, again_after_us
 from dispatcher.core.posts import Paused, Receipt
 from dispatcher.core.reconciliation import MAX_RESENT, after_scan, scans
@@ -34,6 +34,7 @@ from dispatcher.core.states import (
     Unreadable,
 )
 from dispatcher.core.transitions import MAX_ATTEMPTS
+from dispatcher.core.units import US
 from tests.support.stage import policy_of
 
 GRACE_US: Final = 10 * US

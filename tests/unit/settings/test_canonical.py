@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.core.limits import MAX_WINDOW_US, format_duration, parse_duration
+from dispatcher.core.limits import MAX_WINDOW_US
 from dispatcher.core.posts import Identity
+from dispatcher.core.units import format_duration, parse_duration
 from dispatcher.data_files import data_file
 from dispatcher.settings.limits_file import read_limits
 

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.core.event import Event
-from dispatcher.core.limits import US, Bounds, Limit
+from dispatcher.core.limits import Bounds, Limit
 from dispatcher.core.policy import CategoryRule, OnAmbiguous, OnLimit, Policy
 from dispatcher.core.posts import Identity
+from dispatcher.core.units import US
 from dispatcher.data_files import data_file
 from dispatcher.errors import ConfigError
 from dispatcher.settings.describe import sentences

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dispatcher.core.event import Event
-from dispatcher.core.limits import Lane
 from dispatcher.core.states import Leased
+from dispatcher.core.units import Lane
 from dispatcher.errors import ConfigError
 from dispatcher.settings.describe import sentences
 from dispatcher.settings.limits_file import read_policy

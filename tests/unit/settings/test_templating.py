@@ -11,10 +11,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dispatcher.core.event import Event
-from dispatcher.core.limits import US, Lane
 from dispatcher.core.policy import Style, TemplateFailed
 from dispatcher.core.posts import Message
 from dispatcher.core.rendering import CUT_MARK, MAX_TEXT, message_for, unescape, without_controls
+from dispatcher.core.units import US, Lane
 from dispatcher.settings.templating import InvalidTemplate, PartMissing, compile_mapping, compile_template
 
 NAMES = "category, text, id, labels, priority, created_at, channel"

@@ -7,8 +7,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from dispatcher.core.limits import US, Limit
+from dispatcher.core.limits import Limit
 from dispatcher.core.policy import CategoryRule, OnLimit, Policy
+from dispatcher.core.units import US
 from dispatcher.simulate.arrivals import Arrival
 from dispatcher.simulate.course import Course
 from dispatcher.simulate.figures import Bars

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dispatcher.core.limits import US
+from dispatcher.core.units import US
 from dispatcher.simulate.arrivals import PLAIN, Arrival, Arrivals, Details
 from dispatcher.simulate.trace import MOST_BYTES, TraceError, read_trace
 

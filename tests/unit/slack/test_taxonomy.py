@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.core.limits import US
 from dispatcher.core.posts import Ambiguous, Paused, PostResult, RateLimitedBySlack, Receipt, Rejected, Retryable
+from dispatcher.core.units import US
 from dispatcher.slack.replies import MAX_COOL_DOWN_US, MAX_SAID, read_api_reply, read_webhook_reply, retry_after_us
 from dispatcher.slack.taxonomy import COOL_DOWN_US, SLOW_COOL_DOWN_US, TABLE, UNKNOWN, Meaning, problem, row_for
 

@@ -7,8 +7,9 @@ from typing import Any, Final
 
 import pytest
 
-from dispatcher.core.limits import US, Demand, Denied, FirstOf, Limit, Scope
+from dispatcher.core.limits import Demand, Denied, FirstOf, Limit, Scope
 from dispatcher.core.states import Prefiltered
+from dispatcher.core.units import US
 from dispatcher.store.admission import IDLE_S, MOST_CATEGORIES, Prefilter, PrefilterCall
 
 HOUR_US: Final = 3_600 * US

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from dispatcher.app.documents.recent import recent_of
 from dispatcher.core.explain import Decision
-from dispatcher.core.limits import US
+from dispatcher.core.units import US
 from dispatcher.store.counts import Counts
 from dispatcher.web.page.views import PAUSE_US, by_books, causes
 

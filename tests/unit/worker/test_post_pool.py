@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from dispatcher.core.event import Event
-from dispatcher.core.limits import US, Reason
+from dispatcher.core.limits import Reason
 from dispatcher.core.pipeline import LATE
 from dispatcher.core.posts import PostResult, Receipt
 from dispatcher.core.reconciliation import after_scan
@@ -29,6 +29,7 @@ from dispatcher.core.states import (
     Unconfirmed,
 )
 from dispatcher.core.transitions import after_post
+from dispatcher.core.units import US
 from dispatcher.worker.post_pool import QUICK_S, PostPool, Task
 from tests.support.processes import until
 from tests.support.stage import policy_of
