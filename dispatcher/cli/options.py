@@ -49,10 +49,10 @@ class FiniteRange(click.FloatRange):
 
 
 def _category(text: str) -> str:
-    from dispatcher.core.units import CATEGORY
+    from dispatcher.core.units import CATEGORY, CATEGORY_WORDS
 
     if CATEGORY.fullmatch(text) is None:
-        raise ValueError(f"{text!r} is no category, expected 1 to 64 of A-Z a-z 0-9 _ . : -")
+        raise ValueError(f"{text!r} is no category, expected {CATEGORY_WORDS}")
     return text
 
 

@@ -17,7 +17,7 @@ from math import isfinite, isnan
 from sys import float_info
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
-from dispatcher.core.units import CATEGORY, Lane, normal_channel, plain, seconds_of
+from dispatcher.core.units import CATEGORY, CATEGORY_WORDS, Lane, normal_channel, plain, seconds_of
 from dispatcher.errors import EventTooLarge, InvalidEvent
 from dispatcher.jsonio import encode
 
@@ -415,7 +415,7 @@ _RULES: Final[tuple[tuple[str, Callable[[Any], bool], str], ...]] = (
     (
         "category",
         lambda value: isinstance(value, str) and CATEGORY.fullmatch(value) is not None,
-        "1 to 64 of A-Z a-z 0-9 _ . : - beginning with a letter or digit",
+        CATEGORY_WORDS,
     ),
     ("text", _is_text, "a string of well-formed Unicode"),
     ("blocks", _is_blocks, f"a list of at most {MAX_BLOCKS} objects, each with a type"),

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from dispatcher.core.units import CATEGORY, Lane
+from dispatcher.core.units import CATEGORY, CATEGORY_WORDS, Lane
 
 CATEGORY_NAME: Final = "category"
 PRIORITY_NAME: Final = "priority"
@@ -27,7 +27,6 @@ _PLAIN: Final = re.compile(r"[^\s,\"]+")
 _LANES: Final = frozenset(map(str, Lane))
 _CATEGORY_PATTERN: Final = re.compile(r"[A-Za-z0-9*][A-Za-z0-9_.:*-]*")
 _MAX_CATEGORY: Final = 64
-_CATEGORY_WORDS: Final = "1 to 64 of A-Z a-z 0-9 _ . : - beginning with a letter or digit"
 _FORM: Final = "expected NAME=VALUE or NAME!=VALUE, for example host=db1"
 
 
@@ -209,7 +208,7 @@ def _patterns(name: str, written: str, text: str) -> tuple[str, ...]:
         if name == PRIORITY_NAME and not any(_matches(pattern, lane) for lane in _LANES):
             raise InvalidMatcher(text, ", expected high, normal or low")
         if name == CATEGORY_NAME and not _may_be_category(pattern):
-            raise InvalidMatcher(text, f", expected a category: {_CATEGORY_WORDS}")
+            raise InvalidMatcher(text, f", expected a category: {CATEGORY_WORDS}")
     return (_WILDCARD,) if _WILDCARD in patterns else tuple(sorted(patterns))
 
 

@@ -22,6 +22,9 @@ MOST_WORDS: Final = 200
 """Characters of a reason, which stands in every line about an event that it suppresses."""
 
 CATEGORY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}")
+CATEGORY_WORDS: Final = "1 to 64 of A-Z a-z 0-9 _ . : - beginning with a letter or digit"
+"""What is expected of a category, for messages."""
+
 CHANNEL_NAME: Final = re.compile(r"[^\s#@<>&|,]{1,80}")
 CHANNEL_ID: Final = re.compile(r"[CGDUW][A-Z0-9]{5,20}")
 """Slack's id of a channel, a group, a conversation or a person."""

@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from dispatcher.core.units import HIDDEN
+from dispatcher.core.units import CATEGORY_WORDS, HIDDEN
 from dispatcher.errors import ConfigError
 from dispatcher.settings import checks
 from dispatcher.settings.redaction import redacted, redacted_url, redacted_webhook, secret_spellings
@@ -59,7 +59,6 @@ class Variable:
 
 _SECOND: Final = timedelta(seconds=1)
 _DAY: Final = timedelta(days=1)
-_NAME: Final = "1 to 64 of A-Z a-z 0-9 _ . : - beginning with a letter or digit"
 _SPAN: Final = "in seconds or with a unit of ms, s, m, h or d"
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}$")]
@@ -85,11 +84,11 @@ class Settings(BaseSettings):
         Path(".dispatcher"), description="Where the embedded server keeps its data."
     )
 
-    namespace: Annotated[Name, Meaning(_NAME)] = Field(
+    namespace: Annotated[Name, Meaning(CATEGORY_WORDS)] = Field(
         "dispatcher", description="Prefix and hash tag of every key in Redis that is not RQ's own."
     )
 
-    queue: Annotated[Name, AfterValidator(checks.queue_name), Meaning(_NAME)] = Field(
+    queue: Annotated[Name, AfterValidator(checks.queue_name), Meaning(CATEGORY_WORDS)] = Field(
         "notifications", description="The RQ queue; its lanes are NAME:high, NAME and NAME:low."
     )
 

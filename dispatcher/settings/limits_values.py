@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from dispatcher.core.limits import MAX_LIMIT, MAX_WINDOW_US, Kind, Limit
 from dispatcher.core.policy import OnAmbiguous, OnLimit, OnResolved, Template, WhileWaiting
 from dispatcher.core.quiet import MINUTES_OF_DAY, WEEK, QuietThen, Times
-from dispatcher.core.units import CATEGORY, CHANNEL_ID, CHANNEL_NAME, format_duration, parse_duration
+from dispatcher.core.units import CATEGORY, CATEGORY_WORDS, CHANNEL_ID, CHANNEL_NAME, format_duration, parse_duration
 from dispatcher.settings.redaction import did_you_mean, looks_secret, redacted
 
 if TYPE_CHECKING:
@@ -80,7 +80,6 @@ _RANGE_EXPECTED: Final = (
 )
 _CHANNEL_EXPECTED: Final = 'expected a channel such as "#errors", in quotes, or its id'
 _OR_NONE: Final = ", or none"
-_CATEGORY_EXPECTED: Final = "1 to 64 of A-Z a-z 0-9 _ . : - beginning with a letter or digit"
 _TIMES: Final = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])-(?:([01][0-9]|2[0-3]):([0-5][0-9])|24:00)")
 _TIME_EXPECTED: Final = "expected two times of day such as 22:00-07:00"
 _TIMES_EXPECTED: Final = 'expected a list of times of day such as ["22:00-07:00"]'
@@ -279,10 +278,10 @@ def read_channel_key(value: str) -> str:
     return value if value == DEFAULT_CHANNEL_KEY else read_channel(value)
 
 
-def read_category(value: str) -> str:
+def read_category(value: object, **where: Any) -> str:  # noqa: ANN401  as fault
     """A category's name."""
-    if not CATEGORY.fullmatch(value):
-        raise fault(f", expected {_CATEGORY_EXPECTED}")
+    if not isinstance(value, str) or not CATEGORY.fullmatch(value):
+        raise fault(f", expected {CATEGORY_WORDS}", **where)
     return value
 
 
@@ -493,13 +492,7 @@ def read_quiet_categories(value: object) -> tuple[str, ...]:
     """Names of categories, in order and each once."""
     if not isinstance(value, list) or not value:
         raise fault(", expected a list of categories such as [deploys, chatter]")
-    return tuple(sorted(set(read_each(_category, enumerate(value)))))
-
-
-def _category(item: int, name: object) -> str:
-    if not isinstance(name, str) or not CATEGORY.fullmatch(name):
-        raise fault(f", expected {_CATEGORY_EXPECTED}", item=item)
-    return name
+    return tuple(sorted(set(read_each(lambda item, name: read_category(name, item=item), enumerate(value)))))
 
 
 def read_unless(value: object) -> tuple[Matcher, ...]:

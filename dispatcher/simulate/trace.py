@@ -16,7 +16,7 @@ from math import isfinite
 from typing import Any, BinaryIO, Final
 
 from dispatcher.core.event import Event
-from dispatcher.core.units import CATEGORY, US
+from dispatcher.core.units import CATEGORY, CATEGORY_WORDS, US
 from dispatcher.errors import DispatcherError, InvalidEvent
 from dispatcher.jsonio import NotPlain, decode
 from dispatcher.simulate.arrivals import PLAIN, Arrival, Arrivals, Details, details_of
@@ -166,7 +166,7 @@ def _category(row: dict[str, Any]) -> str:
     category = row.get("category")
     if not isinstance(category, str) or CATEGORY.fullmatch(category) is None:
         said = "category is missing" if category is None else f"category is {_shown(category)}"
-        raise _Fault("category", f"{said}, expected 1 to 64 of A-Z a-z 0-9 _ . : -, for example errors")
+        raise _Fault("category", f"{said}, expected {CATEGORY_WORDS}, for example errors")
     return category
 
 

@@ -24,7 +24,7 @@ from dispatcher.app.operating import Desk
 from dispatcher.core.explain import State
 from dispatcher.core.limits import EVERYTHING
 from dispatcher.core.matchers import Matchers, parse_matchers
-from dispatcher.core.units import CATEGORY, CHANNEL_NAME, US, length_us, normal_channel
+from dispatcher.core.units import CATEGORY, CATEGORY_WORDS, CHANNEL_NAME, US, length_us, normal_channel
 from dispatcher.errors import ConfigError
 from dispatcher.logs.event_log import EventLog
 from dispatcher.settings.describe import sentences
@@ -437,7 +437,7 @@ def _channel(value: object) -> str:
 def _category(request: Request) -> str | None:
     category: str | None = request.path_params.get("category")
     if category is not None and CATEGORY.fullmatch(category) is None:
-        detail = f"{category!r} is no category, expected 1 to 64 of A-Z a-z 0-9 _ . : -"
+        detail = f"{category!r} is no category, expected {CATEGORY_WORDS}"
         raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, detail)
     return category
 
