@@ -116,8 +116,7 @@ def denied(candidate: Candidate, verdict: Denied) -> Settlement:
     """Whatever refuses it, a digest message waits until there is room."""
     leased, terms = candidate
     wait_us = min(verdict.retry_after_us, verdict.limit.window_us)
-    before = Slots.RELEASE if leased.may_own_slots else Slots.KEEP
-    slots = Slots.HOLD if leased.was_admitted else before
+    slots = Slots.HOLD if leased.was_admitted else leased.slots_if_unadmitted
     parked = Parked(Place.TIMER, limit_reason(verdict.scope), wait_us, denied=verdict)
     return Settlement(leased, terms, parked, slots, attempt=leased.attempt, unknown=leased.unknown)
 
@@ -253,7 +252,7 @@ class DigestMessages:
         if not found or leased.was_admitted or terms.channel == EDITS:
             return None
         waits = Parked(Place.TIMER, Reason.SILENCED, max(0, found[0].until_us - now_us), detail=found[0].detail)
-        return Settlement(leased, terms, waits, Slots.RELEASE if leased.may_own_slots else Slots.KEEP)
+        return Settlement(leased, terms, waits, leased.slots_if_unadmitted)
 
     def quiet(self, candidate: Candidate, now_us: int) -> Settlement | None:
         """It waits until quiet hours of its category end. One that was admitted before, and an edit, do not."""
@@ -263,7 +262,7 @@ class DigestMessages:
         if hush is None:
             return None
         waits = Parked(Place.TIMER, Reason.QUIET, hush.until_us - now_us, detail=hush.name)
-        return Settlement(leased, terms, waits, Slots.RELEASE if leased.may_own_slots else Slots.KEEP)
+        return Settlement(leased, terms, waits, leased.slots_if_unadmitted)
 
     def newcomer(self, candidate: Candidate) -> None:
         """A digest message never waits in a category's line."""

@@ -594,8 +594,7 @@ class ProducerEvents:
     def asking(self, candidate: Candidate) -> Asking:
         """A refusal may end the event."""
         drops, counting = transitions.drops(candidate, self.policy)
-        may_count = self.sink.can_update and self.policy.rule(candidate.leased.event.category).counts_repeats
-        repeating = recovery.repeats_counted(candidate, self.policy) if may_count else None
+        repeating = recovery.repeats_counted(candidate, self.policy) if self.sink.can_update else None
         return Asking(candidate, drops, counting, transitions.repeats(candidate), repeating)
 
     def denied(self, candidate: Candidate, verdict: Denied) -> Settlement | Deferral:

@@ -49,8 +49,10 @@ def repeats_counted(candidate: Candidate, policy: Policy) -> Counting | None:
     """Where repeats of the event are counted, to be told in its message; None where they are dropped."""
     leased, terms = candidate
     once = policy.rule(leased.event.category).once
+    if once is None or not once.is_counting:
+        return None
     (first, *_) = all_scopes(terms.scopes) or (None,)
-    if once is None or not once.is_counting or first is None or not is_once(first):
+    if first is None or not is_once(first):
         return None
     return repeats_of(tally_id(leased.event.category, first.name), leased.event.category, once.per_us, first.name)
 
@@ -86,8 +88,8 @@ def recovery_of(candidate: Candidate, policy: Policy, *, edits: bool) -> Recover
     rule = policy.rule(event.category)
     own = None if rule.once is None else rule.once.name(event.category, event)
     once = {scope_of_key(event), *([] if own is None else [own])}
-    counts = rule.once is not None and rule.once.is_counting
-    return Recovery(candidate, rule.resolved_while_waiting is WhileWaiting.DROP, edits, tuple(once), counts)
+    cancels = rule.resolved_while_waiting is WhileWaiting.DROP
+    return Recovery(candidate, cancels, edits, tuple(once), rule.counts_repeats)
 
 
 def asks(leased: Leased) -> bool:

@@ -47,7 +47,7 @@ class SilenceReports:
         report, terms = _of(leased), self.policy.report_terms(leased)
         if report.suppressed:
             return Candidate(leased, terms)
-        return Settlement(leased, terms, Reported(), Slots.RELEASE if leased.may_own_slots else Slots.KEEP)
+        return Settlement(leased, terms, Reported(), leased.slots_if_unadmitted)
 
     def silenced(self, candidate: Candidate, silences: Silences, now_us: int) -> None:
         """No silence keeps it off."""

@@ -150,6 +150,11 @@ class Leased(NamedTuple):
         return self.takes > 1 or self.line is not None
 
     @property
+    def slots_if_unadmitted(self) -> Slots:
+        """What happens to the slots of one that was never admitted and does not go on: it gives back what it owns."""
+        return Slots.RELEASE if self.may_own_slots else Slots.KEEP
+
+    @property
     def begins_us(self) -> int:
         """From when on it may be posted, and its age counts: its first sight, or later if it says so.
 

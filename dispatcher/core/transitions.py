@@ -156,7 +156,7 @@ def overflow(deferral: Deferral) -> Settlement:
     """The end of an event that finds ``max_parked`` events waiting."""
     leased, terms = deferral.candidate.leased, deferral.candidate.terms
     detail = f"{deferral.most} of category {leased.event.category} wait already (max_parked)"
-    slots = Slots.RELEASE if leased.may_own_slots else Slots.KEEP
+    slots = leased.slots_if_unadmitted
     letter = DeadLettered(Reason.OVERFLOW, detail, denied=deferral.denied, counting=deferral.counting)
     return Settlement(leased, terms, letter, slots)
 
@@ -173,7 +173,7 @@ def silenced(
     leased, terms = candidate.leased, candidate.terms
     if leased.was_admitted:
         return None
-    slots = Slots.RELEASE if leased.may_own_slots else Slots.KEEP
+    slots = leased.slots_if_unadmitted
     last, matched = silences[0], tuple(each.id for each in silences)
     category = leased.event.category
     rule = policy.rule(category)
@@ -204,7 +204,7 @@ def quiet(candidate: Candidate, policy: Policy, now_us: int) -> Settlement | Def
     hush = None if leased.was_admitted else policy.hours.hush(event.category, now_us, (event.priority, event.labels))
     if hush is None:
         return None
-    slots = Slots.RELEASE if leased.may_own_slots else Slots.KEEP
+    slots = leased.slots_if_unadmitted
     if hush.then is QuietThen.DEFER or is_quiet_line(leased.line):
         stands = None if leased.has_left_silence else leased.line
         line = quiet_line(stands or policy.line(event))
@@ -285,7 +285,7 @@ def denied(candidate: Candidate, verdict: Denied, policy: Policy) -> Settlement 
             unknown=leased.unknown,
             resent=leased.resent,
         )
-    slots = Slots.RELEASE if leased.may_own_slots else Slots.KEEP
+    slots = leased.slots_if_unadmitted
     if is_repeat(verdict):
         return _repeated(candidate, verdict, slots)
     rule = policy.rule(leased.event.category)
@@ -329,7 +329,7 @@ def _repeated(candidate: Candidate, verdict: Denied, slots: Slots, repeat: Repea
 def over(candidate: Candidate, since_us: int | None) -> Settlement:
     """The end of an event about a failure that was over before; a dead letter that was replayed is one again."""
     leased, terms = candidate.leased, candidate.terms
-    slots = Slots.RELEASE if leased.may_own_slots else Slots.KEEP
+    slots = leased.slots_if_unadmitted
     if leased.replays:
         letter = DeadLettered(Reason.RESOLVED, "what it is about was over before", since_us=since_us)
         return Settlement(leased, terms, letter, slots)

@@ -27,7 +27,7 @@ def impossible_sums(file: LimitsFile, policy: Policy, tree: Tree) -> list[Proble
     ]
 
 
-def _sections(file: LimitsFile, policy: Policy) -> list[tuple[Path, RuleSection, CategoryRule]]:
+def rule_sections(file: LimitsFile, policy: Policy) -> list[tuple[Path, RuleSection, CategoryRule]]:
     """The mappings that may say what holds for a category, where they stand, and what holds there."""
     named = file.categories.items()
     return [
@@ -38,7 +38,7 @@ def _sections(file: LimitsFile, policy: Policy) -> list[tuple[Path, RuleSection,
 
 def _tellings(file: LimitsFile, policy: Policy, tree: Tree) -> Iterator[Problem]:
     """A digest or a notice takes one slot of the longest window, so there has to be another one."""
-    for path, section, rule in _sections(file, policy):
+    for path, section, rule in rule_sections(file, policy):
         written = section.model_fields_set
         key = next((key for key in ("on_limit", "notice", "limits") if key in written), None)
         longest = longest_of(rule.limits)

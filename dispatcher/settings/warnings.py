@@ -13,6 +13,7 @@ from dispatcher.core.matchers import Matchers, parse_matchers
 from dispatcher.core.once import BY_KEY, BY_TEXT
 from dispatcher.core.policy import OnLimit, Policy
 from dispatcher.core.units import US, format_duration
+from dispatcher.settings.cross_checks import rule_sections
 from dispatcher.settings.limits_schema import LimitsFile, RuleSection
 from dispatcher.settings.limits_values import Shadow, enforced
 from dispatcher.settings.redaction import did_you_mean, redacted
@@ -34,8 +35,8 @@ def warnings_of(file: LimitsFile, policy: Policy, tree: Tree) -> list[Problem]:
         *_windows_that_never_bind(file, tree),
         *_guarantees_out_of_reach(policy, tree),
         *_late_digests(file, policy, tree),
-        *_labels_named_as_fields(file, tree),
-        *_two_icons(file, tree),
+        *_labels_named_as_fields(file, policy, tree),
+        *_two_icons(file, policy, tree),
         *_routes_that_never_match(file, policy, tree),
         *_quiet_for_nobody(policy, tree),
     ]
@@ -138,9 +139,7 @@ def _guarantees_out_of_reach(policy: Policy, tree: Tree) -> Iterator[Problem]:
 
 def _late_digests(file: LimitsFile, policy: Policy, tree: Tree) -> Iterator[Problem]:
     """Digests that collect for so long that a single suppressed event, which waits for the end, is too old by then."""
-    for (where, section), rule in zip(
-        _sections(file), (policy.defaults, *map(policy.rule, file.categories)), strict=True
-    ):
+    for where, section, rule in rule_sections(file, policy):
         key = next((key for key in ("digest_delay", "max_age", "on_limit") if key in section.model_fields_set), None)
         if key is not None and rule.on_limit is OnLimit.DIGEST and rule.digest_delay_us >= rule.max_age_us:
             at: Path = (*where, key)
@@ -151,9 +150,9 @@ def _late_digests(file: LimitsFile, policy: Policy, tree: Tree) -> Iterator[Prob
             yield Problem(tree.position(at), shown_path(at), said)
 
 
-def _labels_named_as_fields(file: LimitsFile, tree: Tree) -> Iterator[Problem]:
+def _labels_named_as_fields(file: LimitsFile, policy: Policy, tree: Tree) -> Iterator[Problem]:
     """Labels of ``once.by`` with the name of a field of the event, which is hardly a label."""
-    for where, section in _sections(file):
+    for where, section, _ in rule_sections(file, policy):
         if section.once is None or isinstance(section.once.by, str):
             continue
         for item, label in enumerate(section.once.by):
@@ -163,14 +162,9 @@ def _labels_named_as_fields(file: LimitsFile, tree: Tree) -> Iterator[Problem]:
                 yield Problem(tree.position(at), shown_path(at), said)
 
 
-def _sections(file: LimitsFile) -> list[tuple[Path, RuleSection]]:
-    """The mappings that may say what holds for a category, and where they stand."""
-    return [(("defaults",), file.defaults), *((("categories", name), each) for name, each in file.categories.items())]
-
-
-def _two_icons(file: LimitsFile, tree: Tree) -> Iterator[Problem]:
+def _two_icons(file: LimitsFile, policy: Policy, tree: Tree) -> Iterator[Problem]:
     """Of two icons in one place, Slack shows the emoji."""
-    for where, section in _sections(file):
+    for where, section, _ in rule_sections(file, policy):
         if section.icon_emoji and section.icon_url:
             path = (*where, "icon_url")
             yield Problem(
