@@ -8,9 +8,8 @@ from pathlib import Path
 
 from dispatcher.app.building import build_backoff, fingerprint_of, is_webhook
 from dispatcher.app.limits import InForce, LimitsFile, in_force, publish
-from dispatcher.core.pipeline import POST_S, Dispatcher
+from dispatcher.core.pipeline import Dispatcher
 from dispatcher.core.ports import Sink
-from dispatcher.core.states import GRACE_US
 from dispatcher.errors import ConfigError
 from dispatcher.logs.event_log import EventLog
 from dispatcher.settings.limits_file import read_limits
@@ -33,8 +32,8 @@ class Following:
         sink: Sink,
         events: EventLog,
         by: str,
-        grace_us: int = GRACE_US,
-        post_s: float = POST_S,
+        grace_us: int,
+        post_s: float,
         renew_sink: Callable[[], Sink | None] = lambda: None,
     ) -> None:
         """``begun`` is in force at the start; ``read`` reads the limits file.

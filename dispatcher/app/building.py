@@ -34,19 +34,20 @@ def build_sink(settings: Settings, requests: Requests | None = None) -> Sink:
     """
     if settings.sink == "console":
         return ConsoleSink()
+    requests = requests or Requests()
     timeout_s = settings.slack_timeout.total_seconds()
     if settings.slack_token is not None:
         token = BotToken(settings.slack_token.get_secret_value())
         return SlackSink(
             token,
             namespace=settings.namespace,
-            base_url=settings.slack_base_url,
             timeout_s=timeout_s,
             requests=requests,
+            base_url=settings.slack_base_url,
         )
     if settings.slack_webhook_url is not None:
         webhook = Webhook(settings.slack_webhook_url.get_secret_value())
-        return SlackSink(webhook, timeout_s=timeout_s, requests=requests)
+        return SlackSink(webhook, namespace=settings.namespace, timeout_s=timeout_s, requests=requests)
     raise ConfigError(
         "no way to post: set DISPATCHER_SLACK_TOKEN (or SLACK_BOT_TOKEN) or DISPATCHER_SLACK_WEBHOOK_URL, "
         "or DISPATCHER_SINK=console to print instead of posting, "

@@ -20,7 +20,6 @@ from dispatcher.core.rendering import message_for
 from dispatcher.core.silence_reports import SilenceReports
 from dispatcher.core.silences import NOTHING_SILENCED, ROOM, SILENCE_PREFIX, Silence, Silences
 from dispatcher.core.states import (
-    GRACE_US,
     Awaited,
     Candidate,
     Deferral,
@@ -128,8 +127,8 @@ class Dispatcher:
     sink: Sink
     observer: Observer
     backoff: Backoff
-    grace_us: int = GRACE_US
-    post_s: float = POST_S
+    grace_us: int
+    post_s: float
     clock: Callable[[], float] = boottime_s
     _events: Handler = field(init=False)
     _digests: Handler = field(init=False)

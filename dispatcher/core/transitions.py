@@ -12,7 +12,6 @@ from dispatcher.core.posts import Ambiguous, Paused, PostResult, RateLimitedBySl
 from dispatcher.core.quiet import QuietThen
 from dispatcher.core.silences import Silence
 from dispatcher.core.states import (
-    GRACE_US,
     Candidate,
     DeadLettered,
     Deferral,
@@ -346,7 +345,7 @@ def after_post(  # noqa: PLR0911 - one return for each result of a post
     started: Started,
     result: PostResult,
     backoff: Backoff,
-    grace_us: int = GRACE_US,
+    grace_us: int,
     fallback: Fallback | None = None,
 ) -> Settlement:
     """What happens to an event after a post.

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
-from dispatcher.core.pipeline import Capacity, Dispatcher
+from dispatcher.core.pipeline import POST_S, Capacity, Dispatcher
 from dispatcher.core.policy import Policy
 from dispatcher.core.ports import Gate, Observer, Sink
-from dispatcher.core.states import Prefiltered, Settlement, Started
+from dispatcher.core.states import GRACE_US, Prefiltered, Settlement, Started
 from dispatcher.core.units import US
 from dispatcher.server.connection import Client
 from dispatcher.server.keys import Keys
@@ -189,7 +189,15 @@ class Worker:
         gate.follow(version, fleet.policy)
         self.outbox.follow(version, fleet.policy.dead_letters)
         self._dispatcher = Dispatcher(
-            fleet.policy, watch(gate), self.outbox, sink, observer, fleet.jitter_us, clock=lambda: 0.0
+            fleet.policy,
+            watch(gate),
+            self.outbox,
+            sink,
+            observer,
+            fleet.jitter_us,
+            GRACE_US,
+            POST_S,
+            clock=lambda: 0.0,
         )
         self._observer = observer
         self._batch = batch

@@ -75,7 +75,7 @@ class _Clocks:
 class History:
     """Looks for posts in what Slack shows of a channel or thread. May be used by several threads at once."""
 
-    def __init__(self, call: Call, namespace: str = "dispatcher") -> None:
+    def __init__(self, call: Call, namespace: str) -> None:
         self._call = call
         self._namespace = namespace
         self.ids: dict[str, str] = {}

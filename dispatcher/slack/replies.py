@@ -217,7 +217,7 @@ def result_of(status: int, answer: Any) -> Result:  # noqa: ANN401 - what the bo
 METADATA_TYPE: Final = "dispatcher_event"
 
 
-def event_mark(event_id: str, namespace: str = "dispatcher") -> str:
+def event_mark(event_id: str, namespace: str) -> str:
     """A digest of the id, because a workspace can read the metadata.
 
     Two namespaces that post to one channel may both know an id.

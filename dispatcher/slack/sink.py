@@ -39,14 +39,14 @@ class SlackSink:
         self,
         credential: BotToken | Webhook,
         *,
-        namespace: str = "dispatcher",
+        namespace: str,
+        timeout_s: float,
+        requests: Requests,
         base_url: str | None = None,
-        timeout_s: float = 10.0,
-        requests: Requests | None = None,
     ) -> None:
         self._credential = credential
-        self.requests = requests or Requests()
-        """What is counted of the requests made."""
+        self.requests = requests
+        """Where the requests are counted."""
         from dispatcher.slack.clients import Hook, WebApi  # slack_sdk is slow to import and not always needed
 
         match credential:

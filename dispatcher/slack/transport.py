@@ -569,13 +569,12 @@ class IdleConnections:
     """The idle connections to one server. May be used by several threads at once.
 
     ``idle_s`` seconds after its last exchange a connection is closed, by a thread that lives as long as there are any.
-    At most ``most`` are idle; the one that has waited longest goes first. A forked child begins with none.
+    At most ``MOST_IDLE`` are idle; the one that has waited longest goes first. A forked child begins with none.
     """
 
-    def __init__(self, clock: Callable[[], float], *, idle_s: float = IDLE_S, most: int = MOST_IDLE) -> None:
+    def __init__(self, clock: Callable[[], float], *, idle_s: float) -> None:
         self._clock = clock
         self._idle_s = idle_s
-        self._most = most
         self._lock = threading.Lock()
         self._idle: list[Connection] = []
         self._has_closer = False
@@ -600,7 +599,7 @@ class IdleConnections:
         with self._lock:
             connection.idle_since = self._clock()  # within the lock: the list is in order of it
             self._idle.append(connection)
-            surplus = self._idle.pop(0) if len(self._idle) > self._most else None
+            surplus = self._idle.pop(0) if len(self._idle) > MOST_IDLE else None
             starts_closer, self._has_closer = not self._has_closer, True
         if surplus is not None:
             surplus.close()

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Final
 
 from dispatcher.worker.child_process import HEARD, SAME_SIGNAL_S, ParentLink
-from dispatcher.worker.hangup import Hangup
 
 RESPAWN_FROM_S: Final = 0.5
 RESPAWN_TO_S: Final = 30.0
@@ -56,7 +55,7 @@ class Supervisor:
         *,
         fatal: frozenset[int],
         patience_s: float,
-        is_hung_up: Callable[[], bool] | None = None,
+        is_hung_up: Callable[[], bool],
         beside: bool = False,
     ) -> None:
         self._run = run
@@ -71,7 +70,7 @@ class Supervisor:
         self._stopping_since: float | None = None
         self._kill_at: float | None = None
         self._exit_code = 0
-        self._is_hung_up = is_hung_up or Hangup().is_end
+        self._is_hung_up = is_hung_up
 
     def supervise(self, begun: Callable[[Sequence[int]], None] = lambda _pids: None) -> int:
         """Start the children and return when all have ended; ``begun`` gets their process ids before any runs.

@@ -25,6 +25,7 @@ REPOSITORY: Final = Path(__file__).resolve().parents[2]
 PROGRAM: Final = """
 import errno, json, os, select, signal, subprocess, sys, time
 from pathlib import Path
+from dispatcher.worker.hangup import Hangup
 from dispatcher.worker.supervisor import Supervisor
 
 def tell(event, **facts):
@@ -82,7 +83,8 @@ def begun(pids):
     tell("begun", pids=pids)
 
 SET_UP
-supervisor = Supervisor(run, count, tell, fatal=frozenset({78}), patience_s=float(patience_s), beside=beside)
+supervisor = Supervisor(run, count, tell, fatal=frozenset({78}), patience_s=float(patience_s),
+                        is_hung_up=Hangup().is_end, beside=beside)
 sys.exit(supervisor.supervise(begun))
 """
 

@@ -18,7 +18,7 @@ from dispatcher.slack.taxonomy import TABLE, Meaning, Row, row_for
 from dispatcher.stand_in import Drip, Fault, Hang, RateLimited, SlackError, StandIn, not_landed
 from dispatcher.stand_in.chance import faults_of
 from tests.support.servers import Database
-from tests.support.slack import token_sink, webhook_sink
+from tests.support.slack import slack_sink, token_sink, webhook_sink
 from tests.support.stage import Stage, Worker
 
 OF_WEBHOOKS: Final = (
@@ -150,7 +150,7 @@ def broken(slack: StandIn, code: str, monkeypatch: pytest.MonkeyPatch) -> SlackS
     }[code]
     if code == "proxy_failed":
         monkeypatch.setenv("HTTPS_PROXY", slack.url)
-    return SlackSink(BotToken(slack.token), base_url=url, timeout_s=5)
+    return slack_sink(BotToken(slack.token), base_url=url, timeout_s=5)
 
 
 @pytest.mark.parametrize("code", ["connection_refused", "dns_failed", "tls_failed", "proxy_failed"])

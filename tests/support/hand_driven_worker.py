@@ -14,7 +14,8 @@ from dispatcher.app.active_limits import Following
 from dispatcher.app.limits import LimitsFile, publish
 from dispatcher.app.servers import keys_of
 from dispatcher.core.event import Event
-from dispatcher.core.states import boottime_s
+from dispatcher.core.pipeline import POST_S
+from dispatcher.core.states import GRACE_US, boottime_s
 from dispatcher.core.units import US
 from dispatcher.logs.event_log import build_event_log
 from dispatcher.producer.blocking import Producer
@@ -125,6 +126,8 @@ class HandDrivenWorker:
             sink=self.desk,
             events=events,
             by="ann",
+            grace_us=GRACE_US,
+            post_s=POST_S,
         )
         self.worker = Worker(
             name="ann",

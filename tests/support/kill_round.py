@@ -16,7 +16,6 @@ from dispatcher.core.units import Lane
 from dispatcher.producer.blocking import Producer
 from dispatcher.server.connection import Client
 from dispatcher.server.keys import Keys
-from dispatcher.slack.replies import event_mark
 from dispatcher.stand_in import StandIn
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.rq_keys import QueueKeys
@@ -25,6 +24,7 @@ from tests.support.journal import Life
 from tests.support.kill_points import KillPoint
 from tests.support.killable_workers import KillableWorker, KillableWorkers
 from tests.support.servers import Database
+from tests.support.slack import mark_of
 from tests.support.snapshots import is_settled
 
 KEYS: Final = Keys("dispatcher")
@@ -219,7 +219,7 @@ def _check_posts(
 ) -> None:
     """What was sent arrived; only a post that was under way when its worker died may have arrived and not count."""
     posts = Counter(posted.mark for posted in ended.slack.ledger.posted())
-    marks = {event_mark(id_): id_ for id_ in ended.ids}
+    marks = {mark_of(id_): id_ for id_ in ended.ids}
     unconfirmed = set().union(*(life.posting for life in dead_lives), *(life.lost | life.unknown for life in lives))
     twice = {marks[mark] for mark, count in posts.items() if count > 1 and mark is not None}
     assert twice <= unconfirmed, "posted twice, though no post had an unknown delivery status"
@@ -246,8 +246,8 @@ def _check_order(ended: Round, lives: Iterable[Life], dead_lives: Iterable[Life]
     for life in lives:
         for batch in life.batches:
             for channel, place in places.items():
-                stayed = [id_ for id_ in batch if id_ not in moved and event_mark(id_) in place]
+                stayed = [id_ for id_ in batch if id_ not in moved and mark_of(id_) in place]
                 for priority in Lane:
                     alike = [id_ for id_ in stayed if _priority(int(id_.rpartition("-")[2])) is priority]
-                    arrived = sorted(alike, key=lambda id_: place[event_mark(id_)])
+                    arrived = sorted(alike, key=lambda id_: place[mark_of(id_)])
                     assert arrived == alike, f"out of order in {channel}"

@@ -19,6 +19,7 @@ from dispatcher.stand_in.chance import faults_of
 from dispatcher.stand_in.faults import POST, Faults
 from dispatcher.stand_in.setup import SCOPES
 from tests.support.doubles import Clock
+from tests.support.slack import slack_sink
 
 ANSWER_US: Final = 50_000
 DEADLINE_US: Final = 10 * US
@@ -91,14 +92,14 @@ class Slack:
         self._clock = clock
         self._faults = faults
         self._usual, self._hurried = (self._sink(credential, timeout_s) for timeout_s in (5.0, _DEADLINE_S))
-        self._untrusted = SlackSink(
+        self._untrusted = slack_sink(
             BotToken(stand_in.token), base_url=stand_in.base_url.replace("http:", "https:"), timeout_s=5.0
         )
 
     def _sink(self, credential: Credential, timeout_s: float) -> SlackSink:
         if credential is Credential.WEBHOOK:
-            return SlackSink(Webhook(self.stand_in.webhook_url), timeout_s=timeout_s)
-        return SlackSink(BotToken(self.stand_in.token), base_url=self.stand_in.base_url, timeout_s=timeout_s)
+            return slack_sink(Webhook(self.stand_in.webhook_url), timeout_s=timeout_s)
+        return slack_sink(BotToken(self.stand_in.token), base_url=self.stand_in.base_url, timeout_s=timeout_s)
 
     def post(self, message: Message, *, by_s: float | None = None) -> PostResult:
         self.posts.append((self._clock.now_us, message.event_id))

@@ -5,23 +5,37 @@ from __future__ import annotations
 import http.client
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from dispatcher.core.posts import Message
 from dispatcher.slack.credentials import BotToken, Webhook
+from dispatcher.slack.replies import Requests, event_mark
 from dispatcher.slack.sink import SlackSink
 from dispatcher.stand_in import StandIn
 
+NAMESPACE: Final = "dispatcher"
 MESSAGE = Message("event-1", "#ops", "disk full")
 
 
+def slack_sink(
+    credential: BotToken | Webhook, *, base_url: str | None = None, timeout_s: float = 10.0, namespace: str = NAMESPACE
+) -> SlackSink:
+    """A sink as the settings' defaults make it."""
+    return SlackSink(credential, namespace=namespace, timeout_s=timeout_s, requests=Requests(), base_url=base_url)
+
+
 def token_sink(slack: StandIn, timeout_s: float = 5.0) -> SlackSink:
-    return SlackSink(BotToken(slack.token), base_url=slack.base_url, timeout_s=timeout_s)
+    return slack_sink(BotToken(slack.token), base_url=slack.base_url, timeout_s=timeout_s)
 
 
 def webhook_sink(slack: StandIn, timeout_s: float = 5.0) -> SlackSink:
-    return SlackSink(Webhook(slack.webhook_url), timeout_s=timeout_s)
+    return slack_sink(Webhook(slack.webhook_url), timeout_s=timeout_s)
+
+
+def mark_of(event_id: str) -> str:
+    """The mark of an event's message."""
+    return event_mark(event_id, NAMESPACE)
 
 
 @dataclass

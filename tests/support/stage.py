@@ -17,7 +17,7 @@ from redis.commands.core import Script
 
 from dispatcher.core.event import Event, job_id_for, new_event_id
 from dispatcher.core.limits import DEFAULT_BOUNDS, Limit, Opening, Scope
-from dispatcher.core.pipeline import Capacity, Dispatcher
+from dispatcher.core.pipeline import POST_S, Capacity, Dispatcher
 from dispatcher.core.policy import CategoryRule, OnLimit, Policy
 from dispatcher.core.ports import Admitting, Asking, Standby
 from dispatcher.core.ports import Gate as DecidingGate
@@ -234,7 +234,9 @@ class Worker:
     def dispatcher(self) -> Dispatcher:
         """The core with the policy of the moment."""
         gate = self.stage.watch(WatchedGate(self.stage, self.admission))
-        return Dispatcher(self.policy, gate, self._watched, self.desk, self.told, lambda _: BACKOFF_US)
+        return Dispatcher(
+            self.policy, gate, self._watched, self.desk, self.told, lambda _: BACKOFF_US, GRACE_US, POST_S
+        )
 
     def take(self, new: int = 100, due: int = 100) -> Taken:
         taken = self.outbox.take(new, due)

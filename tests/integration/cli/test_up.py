@@ -29,7 +29,6 @@ from dispatcher.server.connection import connect
 from dispatcher.server.embedded import EmbeddedServer
 from dispatcher.server.keys import Keys
 from dispatcher.settings.redaction import redacted_url
-from dispatcher.slack.replies import event_mark
 from dispatcher.stand_in import Held, Hold, StandIn, landed
 from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.snapshot import Books, Snapshot
@@ -37,6 +36,7 @@ from dispatcher.worker.child_process import SAME_SIGNAL_S
 from tests.support.commands import Streams, environment, run, started_on, terminal
 from tests.support.forked import PYTHON_DISPATCHER
 from tests.support.processes import PATIENCE_S, Command, until
+from tests.support.slack import mark_of
 
 LIMITS: Final = """\
 global: {limits: [10000/30m]}
@@ -358,7 +358,7 @@ def test_a_second_signal_stops_at_once_and_the_event_is_posted_next_time(up: Up,
     assert snapshot_afterwards(place).in_flight == 1
     up()
     await_sent(place, 1)
-    assert {posted.mark for posted in slack.ledger.posted()} == {event_mark("e1")}
+    assert {posted.mark for posted in slack.ledger.posted()} == {mark_of("e1")}
 
 
 # kill -9
@@ -411,7 +411,7 @@ def test_kill_9_of_the_embedded_server_is_mended_and_loses_nothing(
     await_sent(place, len(ids))
     assert server_pid(place) not in killed
     marks = [posted.mark for posted in slack.ledger.posted()]
-    assert set(marks) == {event_mark(each) for each in ids}
+    assert set(marks) == {mark_of(each) for each in ids}
     assert len(marks) == len(ids), "a server that comes back costs no post twice"
     send(place, "after", category="deploys")
     await_sent(place, len(ids) + 1)

@@ -29,7 +29,7 @@ from dispatcher.slack.sink import Fallbacks, SlackSink
 from dispatcher.slack.taxonomy import problem
 from dispatcher.stand_in import STRICT, FaultReply, Hang, RateLimited, Setup, SlackError, StandIn, landed, not_landed
 from tests.support.raw_server import POSTED, RawServer, http_reply, read_request
-from tests.support.slack import Clock, token_sink, webhook_sink
+from tests.support.slack import Clock, slack_sink, token_sink, webhook_sink
 
 STYLED_AS = Identity(username="Errors", icon_emoji=":bell:")
 STYLED = Message("e1", "#ops", "down", identity=STYLED_AS)
@@ -66,7 +66,7 @@ def refusal(**fields: object) -> bytes:
 
 
 def sink_of(server: RawServer) -> SlackSink:
-    return SlackSink(BotToken("xoxb-1"), base_url=f"http://127.0.0.1:{server.port}/api/")
+    return slack_sink(BotToken("xoxb-1"), base_url=f"http://127.0.0.1:{server.port}/api/")
 
 
 def identities(requests: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
@@ -90,7 +90,7 @@ def test_name_and_icon_go_with_the_message(identity: Identity | None, sent: dict
 
 def test_a_webhook_is_told_name_and_icon_too() -> None:
     with recorded(http_reply(b"ok")) as (server, requests):
-        sink = SlackSink(Webhook(f"http://127.0.0.1:{server.port}/services/x"))
+        sink = slack_sink(Webhook(f"http://127.0.0.1:{server.port}/services/x"))
         assert sink.post(STYLED) == Receipt("#ops", None)
     assert identities(requests) == [{"username": "Errors", "icon_emoji": ":bell:"}]
 
@@ -144,7 +144,7 @@ def test_both_requests_share_one_deadline(timeout_s: float, by_s: float | None) 
         connection.sendall(refusal(**NO_CUSTOMIZE) if len(requests) == 1 else POSTED)
 
     with RawServer(serve) as server:
-        sink = SlackSink(BotToken("xoxb-1"), base_url=f"http://127.0.0.1:{server.port}/api/", timeout_s=timeout_s)
+        sink = slack_sink(BotToken("xoxb-1"), base_url=f"http://127.0.0.1:{server.port}/api/", timeout_s=timeout_s)
         result = sink.post(STYLED, by_s=None if by_s is None else boottime_s() + by_s)
     assert isinstance(result, Ambiguous)
     assert result.code == "reply_timeout"

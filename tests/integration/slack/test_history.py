@@ -17,8 +17,7 @@ from dispatcher.core.states import MARGIN_US, Absent, ScanLater, ScanResult, Sea
 from dispatcher.core.units import US
 from dispatcher.slack.credentials import BotToken
 from dispatcher.slack.history import PAGE, SHORT_PAGE
-from dispatcher.slack.replies import event_mark, metadata_of
-from dispatcher.slack.sink import SlackSink
+from dispatcher.slack.replies import metadata_of
 from dispatcher.stand_in import (
     Close,
     CutBody,
@@ -36,7 +35,7 @@ from dispatcher.stand_in import (
 from dispatcher.stand_in.channels import channel_id
 from dispatcher.stand_in.setup import SCOPES
 from tests.support.raw_server import RawServer, http_reply, read_request
-from tests.support.slack import Clock, post, token_sink, webhook_sink
+from tests.support.slack import Clock, mark_of, post, slack_sink, token_sink, webhook_sink
 
 OPS: Final = channel_id("#ops")
 HISTORY, LIST, REPLIES = "conversations.history", "conversations.list", "conversations.replies"
@@ -76,8 +75,8 @@ def test_a_post_is_found_by_its_mark_under_the_id_of_its_channel(start: Start) -
     slack = start()
     ts = deliver(slack)
     post(slack, text="of somebody else")
-    post(slack, metadata=metadata_of(event_mark("another")))
-    post(slack, metadata={"event_type": "another_app", "event_payload": {"id": event_mark("event-2")}})
+    post(slack, metadata=metadata_of(mark_of("another")))
+    post(slack, metadata={"event_type": "another_app", "event_payload": {"id": mark_of("event-2")}})
     result = token_sink(slack).scan(search("event-1", "event-2"))
     assert (result.found, result.rest) == ({"event-1": Receipt(OPS, ts)}, Absent())
 
@@ -101,7 +100,7 @@ def test_channels_too_many_for_one_answer_are_listed_in_smaller_pages(start: Sta
 def test_a_post_of_another_namespace_with_the_same_id_is_not_found(start: Start) -> None:
     slack = start()
     deliver(slack)
-    sink = SlackSink(BotToken(slack.token), base_url=slack.base_url, namespace="staging")
+    sink = slack_sink(BotToken(slack.token), base_url=slack.base_url, namespace="staging")
     assert sink.scan(search("event-1")) == ScanResult({}, Absent())
 
 
@@ -316,7 +315,7 @@ def page_of(*messages: object, cursor: str | None = None, has_more: bool | None 
     return Text(json.dumps(body))
 
 
-SHOWN: Final = {"ts": "1.1", "metadata": metadata_of(event_mark("event-1"))}
+SHOWN: Final = {"ts": "1.1", "metadata": metadata_of(mark_of("event-1"))}
 OTHER: Final = {"ts": "1.2"}
 
 
@@ -444,7 +443,7 @@ def test_an_answer_without_a_date_that_can_be_read_is_taken_as_it_is(date: str |
         connection.sendall(http_reply(b'{"ok": true, "messages": [], "has_more": false}', "200 OK", *headers))
 
     with RawServer(serve) as server:
-        sink = SlackSink(BotToken("xoxb-1"), base_url=f"http://127.0.0.1:{server.port}/api/")
+        sink = slack_sink(BotToken("xoxb-1"), base_url=f"http://127.0.0.1:{server.port}/api/")
         assert sink.scan(search("event-1", channel=OPS, now_us=round(time.time() * US))).rest == Absent()
 
 
@@ -493,7 +492,7 @@ def test_an_answer_without_messages_is_no_history_scan(start: Start) -> None:
 def test_events_on_the_pages_before_a_failure_are_found(start: Start) -> None:
     slack = start()
     deliver(slack)
-    shown = {"ts": "1.1", "metadata": metadata_of(event_mark("late"))}
+    shown = {"ts": "1.1", "metadata": metadata_of(mark_of("late"))}
     page = {"ok": True, "messages": [shown] * PAGE, "has_more": True, "response_metadata": {"next_cursor": "x"}}
     slack.faults.add(not_landed(Text(json.dumps(page))), not_landed(Page(503)), kind=HISTORY)
     result = token_sink(slack).scan(search("event-1", "late"))

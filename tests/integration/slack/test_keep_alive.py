@@ -38,7 +38,7 @@ from tests.support.raw_server import (
     read_request,
     trusted_tls,
 )
-from tests.support.slack import MESSAGE
+from tests.support.slack import MESSAGE, slack_sink
 
 RESET: Final = struct.pack("ii", 1, 0)
 OK: Final = Receipt("C1", "1.000001")
@@ -55,7 +55,7 @@ def spoken(request: pytest.FixtureRequest, tls: ssl.SSLContext) -> ssl.SSLContex
 
 
 def sink_of(server: KeepingServer, timeout_s: float = 5.0) -> SlackSink:
-    return SlackSink(BotToken("xoxb-1"), base_url=server.url(), timeout_s=timeout_s)
+    return slack_sink(BotToken("xoxb-1"), base_url=server.url(), timeout_s=timeout_s)
 
 
 def counts(server: KeepingServer) -> list[int]:
@@ -76,7 +76,7 @@ def test_posts_one_after_the_other_share_a_connection(spoken: ssl.SSLContext | N
 
 def test_posts_by_webhook_share_a_connection() -> None:
     with KeepingServer(lambda _: kept_reply(b"ok")) as server:
-        sink = SlackSink(Webhook(server.url("/services/x")))
+        sink = slack_sink(Webhook(server.url("/services/x")))
         assert [sink.post(MESSAGE) for _ in range(2)] == [Receipt("#ops", None)] * 2
         assert counts(server) == [2]
 
@@ -149,7 +149,9 @@ def test_a_reply_sent_unasked_is_not_taken_for_the_answer_to_the_next_post(spoke
                     told.set()
 
     with RawServer(serve) as server:
-        sink = SlackSink(BotToken("xoxb-1"), base_url=f"{'https' if spoken else 'http'}://127.0.0.1:{server.port}/api/")
+        sink = slack_sink(
+            BotToken("xoxb-1"), base_url=f"{'https' if spoken else 'http'}://127.0.0.1:{server.port}/api/"
+        )
         sink.post(MESSAGE)
         idle.set()
         assert told.wait(5)
@@ -308,7 +310,7 @@ def test_a_tunnel_through_a_proxy_is_kept(tls: ssl.SSLContext, monkeypatch: pyte
 
     with RawServer(serve) as server:
         monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{server.port}")
-        sink = SlackSink(BotToken("xoxb-1"), base_url="https://slack.test/api/")
+        sink = slack_sink(BotToken("xoxb-1"), base_url="https://slack.test/api/")
         assert [sink.post(MESSAGE) for _ in range(2)] == [OK] * 2
         del sink
         gc.collect()
@@ -318,7 +320,7 @@ def test_a_tunnel_through_a_proxy_is_kept(tls: ssl.SSLContext, monkeypatch: pyte
 def test_each_request_over_a_kept_connection_to_a_proxy_carries_its_login(monkeypatch: pytest.MonkeyPatch) -> None:
     with KeepingServer() as proxy:
         monkeypatch.setenv("http_proxy", f"http://user:pass@127.0.0.1:{proxy.port}")
-        sink = SlackSink(BotToken("xoxb-1"), base_url="http://slack.test/api/")
+        sink = slack_sink(BotToken("xoxb-1"), base_url="http://slack.test/api/")
         assert [sink.post(MESSAGE) for _ in range(2)] == [OK] * 2
         (requests,) = proxy.requests
     assert [b"Proxy-Authorization: Basic dXNlcjpwYXNz\r\n" in request for request in requests] == [True] * 2

@@ -25,7 +25,7 @@ from dispatcher.core.posts import (
 from dispatcher.core.rendering import message_for
 from dispatcher.core.units import US
 from dispatcher.slack.credentials import BotToken, Webhook
-from dispatcher.slack.replies import Unchecked, Workspace, event_mark
+from dispatcher.slack.replies import Unchecked, Workspace
 from dispatcher.slack.sink import SlackSink
 from dispatcher.slack.taxonomy import problem
 from dispatcher.stand_in import (
@@ -45,7 +45,7 @@ from dispatcher.stand_in import (
     not_landed,
 )
 from tests.support.raw_server import RawServer, http_reply, read_request
-from tests.support.slack import MESSAGE, Clock, token_sink, webhook_sink
+from tests.support.slack import MESSAGE, Clock, mark_of, slack_sink, token_sink, webhook_sink
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_a_post_carries_a_digest_of_the_event_id_and_not_the_id(slack: StandIn) 
     [posted] = slack.ledger.posted()
     assert posted.metadata == {
         "event_type": "dispatcher_event",
-        "event_payload": {"id": event_mark("anna@example.com/42")},
+        "event_payload": {"id": mark_of("anna@example.com/42")},
     }
     assert "anna" not in str(posted)
 
@@ -97,7 +97,7 @@ def test_many_threads_post_through_one_sink(slack: StandIn) -> None:
     for thread in threads:
         thread.join(60)
     assert {type(result) for result in results} == {Receipt}
-    expected = {event_mark(f"{name}-{number}") for name in range(8) for number in range(25)}
+    expected = {mark_of(f"{name}-{number}") for name in range(8) for number in range(25)}
     assert {posted.mark for posted in slack.ledger.posted()} == expected
     assert len(slack.ledger) == 200
 
@@ -153,7 +153,7 @@ def test_an_ok_that_was_to_go_on_is_ambiguous() -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nok")
 
     with RawServer(serve) as server:
-        result = SlackSink(Webhook(f"http://127.0.0.1:{server.port}/services/x")).post(MESSAGE)
+        result = slack_sink(Webhook(f"http://127.0.0.1:{server.port}/services/x")).post(MESSAGE)
     assert isinstance(result, Ambiguous)
     assert "cut off after 2 bytes" in result.detail
 
@@ -170,7 +170,7 @@ def test_a_429_is_understood_even_when_its_page_is_cut() -> None:
         connection.sendall(http_reply(b"<html>", "429 Too Many Requests", "Retry-After: 9")[:-3])
 
     with RawServer(serve) as server:
-        sink = SlackSink(BotToken("xoxb-1"), base_url=f"http://127.0.0.1:{server.port}/api/")
+        sink = slack_sink(BotToken("xoxb-1"), base_url=f"http://127.0.0.1:{server.port}/api/")
         result = sink.post(MESSAGE)
     assert isinstance(result, RateLimitedBySlack)
     assert (result.retry_after_us, result.code) == (9_000_000, "http_429")
@@ -199,7 +199,7 @@ def test_an_answer_that_is_none_of_slacks_is_ambiguous(answer: bytes, code: str)
         connection.sendall(answer)
 
     with RawServer(serve) as server:
-        result = SlackSink(BotToken("xoxb-1"), base_url=f"http://127.0.0.1:{server.port}").post(MESSAGE)
+        result = slack_sink(BotToken("xoxb-1"), base_url=f"http://127.0.0.1:{server.port}").post(MESSAGE)
     assert isinstance(result, Ambiguous)
     assert result.code == code
 
@@ -212,7 +212,7 @@ def test_an_answer_without_end_is_cut_off() -> None:
             connection.sendall(b'{"ok": true, ' * 10_000)
 
     with RawServer(serve) as server:
-        result = SlackSink(BotToken("xoxb-1"), base_url=f"http://127.0.0.1:{server.port}/api/").post(MESSAGE)
+        result = slack_sink(BotToken("xoxb-1"), base_url=f"http://127.0.0.1:{server.port}/api/").post(MESSAGE)
     assert isinstance(result, Ambiguous)
 
 

@@ -22,7 +22,7 @@ from dispatcher.slack.sink import SlackSink
 from dispatcher.slack.transport import ExchangeFailed, Transport
 from dispatcher.stand_in import StandIn
 from tests.support.raw_server import POSTED, RawServer, http_reply, read_request, trusted_tls
-from tests.support.slack import MESSAGE, token_sink, webhook_sink
+from tests.support.slack import MESSAGE, slack_sink, token_sink, webhook_sink
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def silent_address() -> Iterator[tuple[str, int]]:
 
 
 def test_a_connection_that_is_never_made_is_retryable_at_the_deadline(silent_address: tuple[str, int]) -> None:
-    sink = SlackSink(BotToken("xoxb-1"), base_url=f"http://127.0.0.1:{silent_address[1]}/api/", timeout_s=0.2)
+    sink = slack_sink(BotToken("xoxb-1"), base_url=f"http://127.0.0.1:{silent_address[1]}/api/", timeout_s=0.2)
     result = sink.post(MESSAGE)
     assert isinstance(result, Retryable)
     assert result.code == "connect_timeout"
@@ -142,7 +142,7 @@ def test_the_next_address_is_tried_when_this_host_lacks_the_family_of_one() -> N
 
 
 def test_a_server_that_speaks_no_tls_is_retryable(slack: StandIn) -> None:
-    result = SlackSink(BotToken(slack.token), base_url=slack.base_url.replace("http:", "https:")).post(MESSAGE)
+    result = slack_sink(BotToken(slack.token), base_url=slack.base_url.replace("http:", "https:")).post(MESSAGE)
     assert isinstance(result, Retryable)
     assert result.code == "tls_failed"
 
@@ -154,7 +154,7 @@ def test_an_untrusted_certificate_is_retryable(tls: ssl.SSLContext, monkeypatch:
         tls.wrap_socket(connection, server_side=True).close()
 
     with RawServer(serve) as server:
-        result = SlackSink(BotToken("xoxb-1"), base_url=f"https://127.0.0.1:{server.port}/api/").post(MESSAGE)
+        result = slack_sink(BotToken("xoxb-1"), base_url=f"https://127.0.0.1:{server.port}/api/").post(MESSAGE)
     assert isinstance(result, Retryable)
     assert result.code == "tls_failed"
     assert "certificate verify failed" in result.detail
@@ -166,7 +166,7 @@ def test_a_handshake_that_never_ends_is_retryable_at_the_deadline() -> None:
             pass
 
     with RawServer(serve) as server:
-        sink = SlackSink(BotToken("xoxb-1"), base_url=f"https://127.0.0.1:{server.port}/api/", timeout_s=0.2)
+        sink = slack_sink(BotToken("xoxb-1"), base_url=f"https://127.0.0.1:{server.port}/api/", timeout_s=0.2)
         began = time.monotonic()
         result = sink.post(MESSAGE)
     assert isinstance(result, Retryable)
@@ -183,7 +183,7 @@ def test_the_deadline_holds_over_tls(tls: ssl.SSLContext) -> None:
                 time.sleep(0.05)
 
     with RawServer(serve) as server:
-        sink = SlackSink(BotToken("xoxb-1"), base_url=f"https://127.0.0.1:{server.port}/api/", timeout_s=0.3)
+        sink = slack_sink(BotToken("xoxb-1"), base_url=f"https://127.0.0.1:{server.port}/api/", timeout_s=0.3)
         began = time.monotonic()
         result = sink.post(MESSAGE)
         took = time.monotonic() - began
@@ -214,7 +214,7 @@ def test_a_post_over_tls_arrives(tls: ssl.SSLContext) -> None:
             secure.sendall(POSTED)
 
     with RawServer(serve) as server:
-        sink = SlackSink(BotToken("xoxb-1"), base_url=f"https://127.0.0.1:{server.port}/api/")
+        sink = slack_sink(BotToken("xoxb-1"), base_url=f"https://127.0.0.1:{server.port}/api/")
         assert [sink.post(MESSAGE) for _ in range(2)] == [Receipt("C1", "1.000001")] * 2
 
 
@@ -243,7 +243,7 @@ def test_a_post_ends_at_its_instant_though_its_time_out_is_longer() -> None:
         connection.recv(1)
 
     with RawServer(serve) as server:
-        sink = SlackSink(BotToken("xoxb-1"), base_url=f"http://127.0.0.1:{server.port}/api/", timeout_s=30)
+        sink = slack_sink(BotToken("xoxb-1"), base_url=f"http://127.0.0.1:{server.port}/api/", timeout_s=30)
         began = boottime_s()
         results = [each("C1", "1.000001") for each in (posted_by(sink, 0.3), edited_by(sink, 0.3))]
         took = boottime_s() - began
@@ -261,7 +261,7 @@ def edited_by(sink: SlackSink, after_s: float) -> Callable[[str, str], Any]:
 
 
 def test_a_connection_that_is_not_made_by_the_instant_is_retryable(silent_address: tuple[str, int]) -> None:
-    sink = SlackSink(BotToken("xoxb-1"), base_url=f"http://127.0.0.1:{silent_address[1]}/api/", timeout_s=30)
+    sink = slack_sink(BotToken("xoxb-1"), base_url=f"http://127.0.0.1:{silent_address[1]}/api/", timeout_s=30)
     began = time.monotonic()
     result = sink.post(MESSAGE, by_s=boottime_s() + 0.2)
     assert isinstance(result, Retryable)
@@ -380,7 +380,7 @@ def test_a_connection_is_reset_unless_the_answer_came_whole(
             endings.append(ending(raw))
 
     with RawServer(serve) as server:
-        SlackSink(BotToken("xoxb-1"), base_url=f"{scheme}://127.0.0.1:{server.port}/api/", timeout_s=0.4).post(MESSAGE)
+        slack_sink(BotToken("xoxb-1"), base_url=f"{scheme}://127.0.0.1:{server.port}/api/", timeout_s=0.4).post(MESSAGE)
     assert endings == [expected]
 
 
@@ -426,7 +426,7 @@ def test_a_plain_proxy_gets_the_whole_url(monkeypatch: pytest.MonkeyPatch) -> No
 
     with RawServer(serve) as server:
         monkeypatch.setenv("http_proxy", f"127.0.0.1:{server.port}")
-        sink = SlackSink(BotToken("xoxb-1"), base_url="http://slack.test/api/")
+        sink = slack_sink(BotToken("xoxb-1"), base_url="http://slack.test/api/")
         assert sink.post(MESSAGE) == Receipt("C1", "1.000001")
     assert asked[0].startswith(b"POST http://slack.test/api/chat.postMessage HTTP/1.1\r\n")
     assert b"\r\nHost: slack.test\r\n" in asked[0]
@@ -444,7 +444,7 @@ def test_a_proxy_connects_us_through_to_tls(tls: ssl.SSLContext, monkeypatch: py
 
     with RawServer(serve) as server:
         monkeypatch.setenv("https_proxy", f"http://user:p%40ss@127.0.0.1:{server.port}")
-        sink = SlackSink(BotToken("xoxb-1"), base_url="https://slack.test/api/")
+        sink = slack_sink(BotToken("xoxb-1"), base_url="https://slack.test/api/")
         assert sink.post(MESSAGE) == Receipt("C1", "1.000001")
     assert asked[0].startswith(b"CONNECT slack.test:443 HTTP/1.1\r\n")
     assert b"\r\nHost: slack.test:443\r\n" in asked[0]
@@ -460,7 +460,7 @@ def test_a_proxy_that_refuses_is_retryable_and_keeps_its_password(monkeypatch: p
 
     with RawServer(serve) as server:
         monkeypatch.setenv("https_proxy", f"http://user:hunter22@127.0.0.1:{server.port}")
-        result = SlackSink(BotToken("xoxb-1"), base_url="https://slack.test/api/").post(MESSAGE)
+        result = slack_sink(BotToken("xoxb-1"), base_url="https://slack.test/api/").post(MESSAGE)
     assert isinstance(result, Retryable)
     assert result.code == "proxy_failed"
     assert "the proxy answered HTTP 407" in result.detail
@@ -500,5 +500,5 @@ def test_a_proxy_that_no_proxy_names_is_left_out(monkeypatch: pytest.MonkeyPatch
 def test_a_proxy_we_cannot_use_is_refused_without_its_password(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", url)
     with pytest.raises(ConfigError, match=r"HTTPS_PROXY .* expected http://HOST:PORT") as caught:
-        SlackSink(BotToken("xoxb-1"))
+        slack_sink(BotToken("xoxb-1"))
     assert "hunter22" not in str(caught.value)

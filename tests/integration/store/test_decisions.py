@@ -10,10 +10,10 @@ import pytest
 
 from dispatcher.core.event import Event
 from dispatcher.core.limits import Bounds, Limit, Reason
-from dispatcher.core.pipeline import Dispatcher
+from dispatcher.core.pipeline import POST_S, Dispatcher
 from dispatcher.core.policy import CategoryRule, OnLimit
 from dispatcher.core.posts import Receipt, Rejected
-from dispatcher.core.states import Leased
+from dispatcher.core.states import GRACE_US, Leased
 from dispatcher.core.transitions import after_post
 from dispatcher.core.units import US
 from dispatcher.errors import GateUnavailable
@@ -190,8 +190,10 @@ def test_an_outcome_that_did_not_become_durable_is_not_told(own_server: RedisSer
         (started,) = ann.go()
         told = Told()
         outbox = Outbox(redis, stage.keys, stage.queue, owner="ann", lease_us=LEASE_US, remember_us=REMEMBER_US)
-        dispatcher = Dispatcher(stage.policy, ann.admission, outbox, ann.desk, told, lambda _: BACKOFF_US)
-        settlement = after_post(started, Receipt(UNPACED, "1.1"), lambda _: BACKOFF_US)
+        dispatcher = Dispatcher(
+            stage.policy, ann.admission, outbox, ann.desk, told, lambda _: BACKOFF_US, GRACE_US, POST_S
+        )
+        settlement = after_post(started, Receipt(UNPACED, "1.1"), lambda _: BACKOFF_US, GRACE_US)
         own_server.stop()  # not killed: that can lose what the server has not written yet
         with pytest.raises(GateUnavailable):
             dispatcher.settle([settlement])

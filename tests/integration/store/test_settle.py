@@ -10,7 +10,7 @@ from dispatcher.core.event import Event
 from dispatcher.core.limits import Bounds, Denied, Limit, Reason
 from dispatcher.core.policy import OnLimit
 from dispatcher.core.posts import Paused, Receipt, Rejected, Retryable
-from dispatcher.core.states import Dropped, Leased, Settlement, Slots
+from dispatcher.core.states import GRACE_US, Dropped, Leased, Settlement, Slots
 from dispatcher.core.transitions import after_post
 from dispatcher.core.units import US, Lane
 from dispatcher.store.decisions import Decisions
@@ -77,7 +77,7 @@ def test_beyond_a_thousand_unknown_categories_others_are_counted_together(redis:
 def test_an_outcome_that_is_said_twice_is_counted_once(stage: Stage, ann: Worker) -> None:
     stage.send("x")
     (started,) = ann.go()
-    settlement = after_post(started, Receipt("#general", "1.1"), lambda _: BACKOFF_US)
+    settlement = after_post(started, Receipt("#general", "1.1"), lambda _: BACKOFF_US, GRACE_US)
     assert [ann.settle([settlement]), ann.settle([settlement])] == [[True], [False]]
     assert stage.total("sent") == 1
     assert len(stage.slots("pace:#general")) == 1
@@ -310,7 +310,7 @@ def test_of_a_batch_only_what_is_still_leased_is_settled(stage: Stage, ann: Work
     stage.send("a", "b", channel=UNPACED)
     a, b = ann.go()
     assert ann.keep_only("a") == 1
-    settlements = [after_post(each, Receipt(UNPACED, "1.1"), lambda _: BACKOFF_US) for each in (a, b)]
+    settlements = [after_post(each, Receipt(UNPACED, "1.1"), lambda _: BACKOFF_US, GRACE_US) for each in (a, b)]
     assert ann.settle(settlements) == [True, False]
     assert (stage.total("sent"), stage.snapshot().requeued) == (1, 1)
 

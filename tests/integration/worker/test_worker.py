@@ -19,13 +19,13 @@ from dispatcher.core.event import Event
 from dispatcher.producer.blocking import Producer
 from dispatcher.server.keys import Keys
 from dispatcher.settings.environment import Settings
-from dispatcher.slack.replies import event_mark
 from dispatcher.stand_in import Held, Hold, RateLimited, Reset, SlackError, StandIn, landed, not_landed
 from dispatcher.stand_in.faults import Fault
 from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.snapshot import Books, Snapshot
 from tests.support.processes import LIMITS, Command, environment, settled, until
 from tests.support.servers import Database
+from tests.support.slack import mark_of
 
 KEYS, QUEUE = Keys("dispatcher"), QueueKeys("notifications")
 Start = Callable[..., Command]
@@ -90,7 +90,7 @@ def test_four_workers_post_exactly_what_the_limits_allow(
     outcomes = {event_id: line["outcome"] for event_id, (line,) in lines.items()}
     sent = {event_id for event_id, outcome in outcomes.items() if outcome == "sent"}
     assert Counter(outcomes.values()) == {"sent": 100, "dropped": 200}
-    assert {posted.mark for posted in slack.ledger.posted()} == {event_mark(event_id) for event_id in sent}
+    assert {posted.mark for posted in slack.ledger.posted()} == {mark_of(event_id) for event_id in sent}
     assert len(slack.ledger) == 100
     assert max(slack.ledger.per_channel().values()) <= 10
     snapshot = snapshot_of(redis)

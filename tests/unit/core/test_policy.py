@@ -190,27 +190,27 @@ def test_an_unknown_category_is_a_dead_letter_where_that_is_asked_for() -> None:
 def test_each_result_of_a_first_post_has_its_outcome_slots_and_counts(
     result: PostResult, outcome: object, slots: Slots, attempt: int, unknown: int
 ) -> None:
-    settlement = after_post(Started(candidate(), 1), result, backoff)
+    settlement = after_post(Started(candidate(), 1), result, backoff, GRACE_US)
     assert settlement.outcome == outcome
     assert (settlement.slots, settlement.attempt, settlement.unknown) == (slots, attempt, unknown)
 
 
 def test_the_last_attempt_ends_in_a_dead_letter() -> None:
     last = Started(candidate(), MAX_ATTEMPTS)
-    refused = after_post(last, Retryable("refused", "d"), backoff)
+    refused = after_post(last, Retryable("refused", "d"), backoff, GRACE_US)
     assert refused.outcome == DeadLettered(Reason.EXHAUSTED, "d", "refused")
     assert refused.slots is Slots.RELEASE
-    unconfirmed = after_post(last, Ambiguous("http_500", "d"), backoff)
+    unconfirmed = after_post(last, Ambiguous("http_500", "d"), backoff, GRACE_US)
     assert unconfirmed.outcome == Parked(Place.SCAN, Reason.RECONCILE, GRACE_US, "http_500", detail="d")
     assert unconfirmed.slots is Slots.KEEP
 
 
 def test_a_post_result_says_whether_the_channel_replied_and_posting_goes_on() -> None:
     started = Started(candidate(), 1)
-    sent = after_post(started, Receipt("C1", None), backoff)
+    sent = after_post(started, Receipt("C1", None), backoff, GRACE_US)
     assert (sent.replied, sent.resume, sent.pause, sent.cooldown_us) == (True, True, None, None)
-    limited = after_post(started, RateLimitedBySlack(9, "ratelimited"), backoff)
+    limited = after_post(started, RateLimitedBySlack(9, "ratelimited"), backoff, GRACE_US)
     assert (limited.replied, limited.cooldown_us) == (False, 9)
     paused = Paused("token_revoked", "d")
-    assert after_post(started, paused, backoff).pause == paused
-    assert not after_post(started, Retryable("refused", "d"), backoff).replied
+    assert after_post(started, paused, backoff, GRACE_US).pause == paused
+    assert not after_post(started, Retryable("refused", "d"), backoff, GRACE_US).replied

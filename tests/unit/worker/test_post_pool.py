@@ -43,7 +43,7 @@ def started(event_id: str) -> Started:
 
 
 def conclude(post: Started, result: PostResult) -> Settlement:
-    return after_post(post, result, lambda attempt: attempt)
+    return after_post(post, result, lambda attempt: attempt, GRACE_US)
 
 
 class Wire:
