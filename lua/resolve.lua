@@ -7,7 +7,7 @@
 -- KEYS      as in take.lua, and editable ZSET subject -> when its message was posted (include/subjects.lua)
 -- ARGV[1]   JSON {"now": us | absent, "owner", "remember_us",
 --           "most_decisions": as in settle.lua, "events": [{"id", "about": as in include/subjects.lua, "category", "configured",
---             "deadline": string, "cancels": true: what waits is not posted any more, "edits": true: messages can be edited,
+--             "deadline": string, "cancels": true: what waits is not posted any more, "can_edit": true: messages can be edited,
 --             "counts": true: repeats are counted in the message that they repeat,
 --             "once": [name of a scope that its subject takes, ...], "why": JSON text for the record of what is cancelled, which then counts its repeats too}, ...]}
 -- Returns   JSON {"events": ["lost" | "unposted" | "told" | "post" | ["wait", us] | ["edit", {field: value}], ...],
@@ -221,7 +221,7 @@ local function resolve(event)
     return '"unposted"'
   end
   plan.hset(key, 'by', digits(seq) .. ' ' .. event.id)
-  if not event.edits or not fields.ts then
+  if not event.can_edit or not fields.ts then
     lines.free_all(at, event.id)
     return '"post"'
   end

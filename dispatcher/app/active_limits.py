@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dispatcher.app.building import build_backoff, fingerprint_of, is_webhook
-from dispatcher.app.limits import InForce, LimitsFile, in_force, publish
+from dispatcher.app.limits import InForce, LoadedLimits, in_force, publish
 from dispatcher.core.pipeline import Dispatcher
 from dispatcher.core.ports import Sink
 from dispatcher.errors import ConfigError
@@ -26,7 +26,7 @@ class Following:
         *,
         versions: Versions,
         begun: InForce,
-        read: Callable[[], LimitsFile],
+        read: Callable[[], LoadedLimits],
         gate: Admission,
         outbox: Outbox,
         sink: Sink,
@@ -90,7 +90,7 @@ class Following:
         """The server has lost all versions: what was followed is in force again, as a new one."""
         lost = self._followed.version
         limits = read_limits(lost.content, lost.file)
-        own = LimitsFile(limits.policy, Path(lost.file), (), limits.content)
+        own = LoadedLimits(limits.policy, Path(lost.file), (), limits.content)
         return publish(self._versions, own, self._by, Unless.ANY, self._say)
 
     def _go_over(self, found: InForce) -> None:

@@ -28,7 +28,7 @@ Say = Callable[..., None]
 _MEANT: Final = "; if the built-in defaults are meant, write {} into it"
 
 
-class LimitsFile(NamedTuple):
+class LoadedLimits(NamedTuple):
     """What a limits file says, where it stands, and warnings about it."""
 
     policy: Policy
@@ -59,24 +59,24 @@ class InForce(NamedTuple):
     policy: Policy
     content: Content
 
-    def as_file(self) -> LimitsFile:
+    def as_file(self) -> LoadedLimits:
         """As the file it came from, whatever that says now."""
-        return LimitsFile(self.policy, Path(self.version.file), (), self.content, self.version)
+        return LoadedLimits(self.policy, Path(self.version.file), (), self.content, self.version)
 
 
-def open_limits(settings: AnySettings) -> LimitsFile:
+def open_limits(settings: AnySettings) -> LoadedLimits:
     """The limits file of the settings; raises ``ConfigError`` with every fault."""
     from dispatcher.settings.limits_text import find_limits_file
 
     return read_limits_file(find_limits_file(settings, Path.cwd()))
 
 
-def read_limits_file(path: Path) -> LimitsFile:
+def read_limits_file(path: Path) -> LoadedLimits:
     """A limits file; raises ``ConfigError`` with every fault."""
     from dispatcher.settings.limits_file import load_limits
 
     limits = load_limits(path)
-    return LimitsFile(limits.policy, path, limits.warnings, limits.content, is_empty=limits.is_empty)
+    return LoadedLimits(limits.policy, path, limits.warnings, limits.content, is_empty=limits.is_empty)
 
 
 def in_force(versions: Versions) -> InForce | None:
@@ -103,13 +103,13 @@ def _checked(version: Version) -> InForce:
     return InForce(version, limits.policy, limits.content)
 
 
-def limits_in_force(versions: Versions) -> LimitsFile | None:
+def limits_in_force(versions: Versions) -> LoadedLimits | None:
     """``in_force``, as the file it came from."""
     found = in_force(versions)
     return None if found is None else found.as_file()
 
 
-def limits_to_look_at(settings: AnySettings, versions: Versions) -> LimitsFile:
+def limits_to_look_at(settings: AnySettings, versions: Versions) -> LoadedLimits:
     """What is in force; before anything is, what the limits file says. Raises as ``in_force`` does.
 
     A version was checked before it was published: who only looks does without the libraries that check.
@@ -144,7 +144,7 @@ def compare_own_file(settings: AnySettings, version: Version) -> OwnFile | None:
         return OwnFile(path, None)
 
 
-def publish(versions: Versions, limits: LimitsFile, by: str, unless: Unless, say: Say) -> InForce:
+def publish(versions: Versions, limits: LoadedLimits, by: str, unless: Unless, say: Say) -> InForce:
     """Publish what a file says, ``unless``, and tell; returns what is in force then. Raises as ``in_force`` does.
 
     Of a file that was a version once, and no longer is, it is told that the fleet does not follow it. An empty file is
@@ -174,7 +174,7 @@ def publish(versions: Versions, limits: LimitsFile, by: str, unless: Unless, say
     return found
 
 
-def enter_limits(settings: Settings, limits: LimitsFile, server: Server, say: Say) -> InForce:
+def enter_limits(settings: Settings, limits: LoadedLimits, server: Server, say: Say) -> InForce:
     """What a start does, before there are several workers: publish the file if what it says was never a version.
 
     Raises as ``in_force`` does.

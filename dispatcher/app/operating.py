@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property, partial
 
-from dispatcher.app.limits import LimitsFile, limits_to_look_at
+from dispatcher.app.limits import LoadedLimits, limits_to_look_at
 from dispatcher.app.readers import Readers, check_layout, parked_events, workers_of
 from dispatcher.app.servers import Server, keys_of
 from dispatcher.core.policy import Policy
@@ -94,7 +94,7 @@ class Desk:
             lambda: self.versions,
         )
 
-    def limits(self) -> LimitsFile:
+    def limits(self) -> LoadedLimits:
         """The limits in force; before any are, those of the file."""
         return limits_to_look_at(self.settings, self.versions)
 

@@ -20,7 +20,7 @@ from dispatcher.app.building import (
     requests_of,
 )
 from dispatcher.app.credential import Credential
-from dispatcher.app.limits import InForce, LimitsFile, in_force, open_limits, publish
+from dispatcher.app.limits import InForce, LoadedLimits, in_force, open_limits, publish
 from dispatcher.app.servers import Server, keys_of, open_server, preflight
 from dispatcher.core.pipeline import Capacity
 from dispatcher.core.ports import Overtaken, Sink
@@ -47,7 +47,7 @@ from dispatcher.worker.worker import Doorbell, Worker
 
 def run_worker(  # noqa: PLR0913 - what a run is given, the rest by name
     settings: Settings,
-    limits: LimitsFile,
+    limits: LoadedLimits,
     server: Server,
     sink: Sink,
     log: EventLog,

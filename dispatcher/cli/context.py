@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from dispatcher.errors import ConfigError, GateUnavailable
 
 if TYPE_CHECKING:
-    from dispatcher.app.limits import LimitsFile
+    from dispatcher.app.limits import LoadedLimits
     from dispatcher.app.servers import Server
     from dispatcher.cli.terminal import Terminal
     from dispatcher.core.policy import Policy
@@ -126,7 +126,7 @@ def _categories_of_limits(settings: AnySettings, server: Server) -> set[str]:
         return set()
 
 
-def limits_named(settings: AnySettings, limits: LimitsFile) -> str:
+def limits_named(settings: AnySettings, limits: LoadedLimits) -> str:
     """Which limits are looked at, to stand behind the word "limits".
 
     It says so where the operator's own file says something else, or has faults.

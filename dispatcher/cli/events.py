@@ -17,7 +17,7 @@ from dispatcher.store.counts import OUTCOMES
 
 if TYPE_CHECKING:
     from dispatcher.core.explain import Decision
-    from dispatcher.core.past import When
+    from dispatcher.core.typed_instants import When
     from dispatcher.store.decisions import DecisionFilter, Decisions
 
 SHOWN: Final = 50
@@ -62,7 +62,7 @@ def events(  # noqa: PLR0913 - click's signature: one for each option
     takes the ids.
     """
     from dispatcher.app.readers import open_decisions
-    from dispatcher.core.past import span_between
+    from dispatcher.core.typed_instants import span_between
     from dispatcher.store.decisions import DecisionFilter
 
     with namespace_named(terminal, quiet=as_json) as (settings, server):

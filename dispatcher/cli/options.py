@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar, cast
 
 import click
 
-from dispatcher.core.past import read_when
+from dispatcher.core.typed_instants import read_when
 from dispatcher.core.units import CHANNEL_ID, CHANNEL_NAME, MOST_WORDS, US, length_us, seconds_of
 
 AT_LEAST_ONE: Final = click.IntRange(1, 1_000_000_000)

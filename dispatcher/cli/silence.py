@@ -10,13 +10,13 @@ from dispatcher.cli.context import audited, namespace_named, warn_if_unfamiliar
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, Ended
 from dispatcher.cli.options import LENGTH_US, Parsed, as_json, operator, reason
 from dispatcher.cli.terminal import Terminal
-from dispatcher.core.past import read_start
+from dispatcher.core.typed_instants import read_start
 from dispatcher.core.units import US
 
 if TYPE_CHECKING:
     from dispatcher.app.servers import Server
     from dispatcher.core.matchers import Matchers
-    from dispatcher.core.past import When
+    from dispatcher.core.typed_instants import When
     from dispatcher.settings.plain import AnySettings
     from dispatcher.store.silences import Kept
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dispatcher.app.limits import LimitsFile
+from dispatcher.app.limits import LoadedLimits
 from dispatcher.app.servers import Server
 from dispatcher.cli.context import limits_named, near
 from dispatcher.cli.drawing import Part as Drawn
@@ -29,7 +29,9 @@ class Part:
     rows: tuple[tuple[str, tuple[str, ...]], ...]
 
 
-def screen(settings: Settings, limits: LimitsFile, server: Server, pids: Sequence[int], http: str) -> tuple[Part, Part]:
+def screen(
+    settings: Settings, limits: LoadedLimits, server: Server, pids: Sequence[int], http: str
+) -> tuple[Part, Part]:
     """What runs, and what to do with it. Holds no secret."""
     first, *others = sentences(limits.policy)
     category = next(iter(limits.policy.categories), "errors")

@@ -18,7 +18,7 @@ from dispatcher.cli.terminal import Terminal
 from dispatcher.errors import ConfigError, DispatcherError
 
 if TYPE_CHECKING:
-    from dispatcher.app.limits import InForce, LimitsFile
+    from dispatcher.app.limits import InForce, LoadedLimits
     from dispatcher.app.servers import Server
     from dispatcher.core.ports import Sink
     from dispatcher.logs.event_log import EventLog
@@ -102,7 +102,7 @@ class Job:
     """What every worker process does, built once before there are several."""
 
     settings: Settings
-    limits: LimitsFile
+    limits: LoadedLimits
     server: Server
     sink: Sink
     log: EventLog

@@ -77,8 +77,8 @@ def _digest(tally: Tally, counting: Counting, *, can_edit: bool) -> Plan:
     if tally.shown is None:
         if can_edit:
             return Plan(Act.POST)
-        quiet_us = min(tally.last_us + counting.delay_us, tally.first_us + counting.window_us) - tally.now_us
-        return Plan(Act.WAIT, quiet_us) if quiet_us > 0 else Plan(Act.POST, ends=True)
+        calm_us = min(tally.last_us + counting.delay_us, tally.first_us + counting.window_us) - tally.now_us
+        return Plan(Act.WAIT, calm_us) if calm_us > 0 else Plan(Act.POST, ends=True)
     if not can_edit:
         return Plan(Act.END, ends=True)
     left_us = tally.next_us - tally.now_us
@@ -104,12 +104,12 @@ def _is_left(tally: Tally, policy: Policy) -> bool:
 
 
 def _notice(tally: Tally, counting: Counting) -> Plan:
-    quiet_us = tally.last_us + counting.delay_us - tally.now_us
-    if quiet_us <= 0:
+    calm_us = tally.last_us + counting.delay_us - tally.now_us
+    if calm_us <= 0:
         return Plan(Act.POST, ends=True)
     if tally.shown is None:
-        return Plan(Act.POST, quiet_us)
-    return Plan(Act.WAIT, quiet_us)
+        return Plan(Act.POST, calm_us)
+    return Plan(Act.WAIT, calm_us)
 
 
 def denied(candidate: Candidate, verdict: Denied) -> Settlement:
@@ -239,9 +239,9 @@ class DigestMessages:
             if plan.act is Act.EDIT:
                 terms = replace(terms, channel=EDITS, pace=EDITS_PACE)
             return Candidate(leased, terms)
-        edits = plan.act is Act.WAIT and tally.is_editing
-        shown = (tally.shown or 0) if plan.ends or edits else tally.shown
-        told = Told(Step.WAITED, counting, plan.wait_us, shown, edits=edits, ends=plan.ends, ts=_ts_of(tally))
+        can_edit = plan.act is Act.WAIT and tally.is_editing
+        shown = (tally.shown or 0) if plan.ends or can_edit else tally.shown
+        told = Told(Step.WAITED, counting, plan.wait_us, shown, can_edit=can_edit, ends=plan.ends, ts=_ts_of(tally))
         slots = Slots.RELEASE if leased.held else Slots.KEEP  # it was admitted to say what need not be said now
         return Settlement(leased, self.policy.terms(leased), told, slots)
 
@@ -348,7 +348,7 @@ class DigestMessages:
             plan.wait_us,
             tally.count,
             receipt=None if is_edit else receipt,
-            edits=self.sink.can_update and tally.telling is not Telling.NOTICE,
+            can_edit=self.sink.can_update and tally.telling is not Telling.NOTICE,
             ends=plan.ends,
             ts=_ts_of(tally),
         )

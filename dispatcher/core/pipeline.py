@@ -294,7 +294,7 @@ class Dispatcher:
         edits: list[Candidate] = []
         lost: list[Leased] = []
         findings, recovered = self.outbox.recover(
-            [recovery.recovery_of(each, self.policy, edits=self.sink.can_update) for each in asking]
+            [recovery.recovery_of(each, self.policy, can_edit=self.sink.can_update) for each in asking]
         )
         for candidate, finding in zip(asking, findings, strict=True):
             match finding:
@@ -609,7 +609,7 @@ class ProducerEvents:
             return self.after_post(started, result)
         message = self._message(leased, terms.channel, started.thread_ts)
         settlement = self.after_post(started, self.sink.post(message, by_s=started.leaves_by_s))
-        return self._kept(settlement, message.text)._replace(template_fault=message.template_fault)
+        return self._with_text(settlement, message.text)._replace(template_fault=message.template_fault)
 
     def after_post(self, started: Started, result: PostResult) -> Settlement:
         """The event was sent, becomes a dead letter, gets another attempt, or goes to its fallback."""
@@ -623,11 +623,11 @@ class ProducerEvents:
         """The same as for any event; a message that was found may be edited later."""
         match settlement:
             case Settlement(Leased() as leased, Terms() as terms, Sent()):
-                return self._kept(settlement, self._message(leased, terms.channel, None).text)
+                return self._with_text(settlement, self._message(leased, terms.channel, None).text)
             case _:
                 return settlement
 
-    def _kept(self, settlement: Settlement, text: str) -> Settlement:
+    def _with_text(self, settlement: Settlement, text: str) -> Settlement:
         """The settlement with what is kept of a message that was posted: its text, if it may be edited later."""
         leased = settlement.subject
         if not isinstance(leased, Leased) or not isinstance(settlement.outcome, Sent):

@@ -384,7 +384,7 @@ class Policy:
         """Whether this is a channel of what is posted with now: a webhook has its own alone, and a token all others."""
         return (channel == WEBHOOK) == self.by_webhook
 
-    def _kept(self, channel: str | None) -> str | None:
+    def _still_usable(self, channel: str | None) -> str | None:
         """Where an event is posted that has waited for the channel, or has not yet; None: where it says itself."""
         if self.by_webhook:
             return WEBHOOK
@@ -427,7 +427,7 @@ class Policy:
             return replace(others, scopes=(scope, *others.scopes))
         if event.labels and (rule.per_label or rule.label_shadows):
             return self._terms_of(leased)
-        channel = self._kept(leased.channel) or (self.channel(event) if rule.routes else event.channel)
+        channel = self._still_usable(leased.channel) or (self.channel(event) if rule.routes else event.channel)
         key = (event.category, channel, leased.begins_us, event.max_age, leased.buffered)
         terms = self._terms.get(key)
         if terms is None:
@@ -440,7 +440,7 @@ class Policy:
         from dispatcher.core.states import Terms  # who only looks at limits needs no events
 
         event = leased.event
-        channel = self._kept(leased.channel) or self.channel(event)
+        channel = self._still_usable(leased.channel) or self.channel(event)
         return Terms(
             channel=channel,
             pace=self.pace(channel),
@@ -456,7 +456,7 @@ class Policy:
         from dispatcher.core.tally import ASK_ANEW_US
 
         category = leased.event.category
-        channel = self._kept(leased.channel) or self.rule(category).channel
+        channel = self._still_usable(leased.channel) or self.rule(category).channel
         return Terms(channel, self.pace(channel), scopes, leased.seen_us + ASK_ANEW_US, configured=True)
 
     def report_terms(self, leased: Leased) -> Terms:
@@ -465,7 +465,7 @@ class Policy:
         from dispatcher.core.tally import ASK_ANEW_US
 
         named = None if leased.report is None else leased.report.channel
-        channel = self._kept(leased.channel) or self._kept(named) or self.defaults.channel
+        channel = self._still_usable(leased.channel) or self._still_usable(named) or self.defaults.channel
         scopes = tuple(self._global_demands(leased.event.category, tells=False))
         return Terms(channel, self.pace(channel), scopes, leased.seen_us + ASK_ANEW_US, configured=True)
 

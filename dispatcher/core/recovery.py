@@ -82,14 +82,14 @@ def scope_of_key(event: Event) -> str:
     return ONCE_PREFIX + digest_of(event.category, BY_KEY, event.dedup_key or "")
 
 
-def recovery_of(candidate: Candidate, policy: Policy, *, edits: bool) -> Recovery:
+def recovery_of(candidate: Candidate, policy: Policy, *, can_edit: bool) -> Recovery:
     """What has to be found out about the failure."""
     event = candidate.leased.event
     rule = policy.rule(event.category)
     own = None if rule.once is None else rule.once.name(event.category, event)
     once = {scope_of_key(event), *([] if own is None else [own])}
     cancels = rule.resolved_while_waiting is WhileWaiting.DROP
-    return Recovery(candidate, cancels, edits, tuple(once), rule.counts_repeats)
+    return Recovery(candidate, cancels, can_edit, tuple(once), rule.counts_repeats)
 
 
 def asks(leased: Leased) -> bool:

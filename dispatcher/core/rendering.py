@@ -43,12 +43,12 @@ def message_for(  # noqa: PLR0913 - the event, where it goes, and by name what e
     neutralised alike; an event of blocks alone gets their words as its text, which Slack shows in notifications.
     A template of the style makes the text of all that, and where it fails, the message says so in ``template_fault``.
     ``seen_us`` is the event's first sight, for one that does not say when it was created. Where ``channel`` stands in
-    for one that is ``gone``, a line says so, and the message goes under none of the other channel's; beside
+    for one that is ``gone``, a line says so, and the message goes under no thread of the other channel; beside
     ``MAX_BLOCKS`` blocks there is no room for the line.
     """
-    quiet = not style.allow_mentions
-    text = _markup(event.text, quiet=quiet) if event.mrkdwn else escape(without_controls(event.text))
-    blocks = tuple(_block(block, quiet=quiet) for block in event.blocks)
+    mentions = style.allow_mentions
+    text = _markup(event.text, mentions=mentions) if event.mrkdwn else escape(without_controls(event.text))
+    blocks = tuple(_block(block, mentions=mentions) for block in event.blocks)
     if blocks and not text.strip():
         text = _words_of(blocks) or escape(event.category)
     text, fault = cut(text), None
@@ -78,7 +78,7 @@ def text_of(event: Event) -> str:
     """What an event says, as its producer wrote it: its text, or the words of its blocks where it has none."""
     if event.text.strip():
         return event.text
-    return unescape(_words_of([_block(block, quiet=False) for block in event.blocks]))
+    return unescape(_words_of([_block(block, mentions=True) for block in event.blocks]))
 
 
 def has_words(event: Event | None, words: Sequence[str]) -> bool:
@@ -172,33 +172,35 @@ def _visible(char: str) -> str:
     return char.encode("unicode_escape").decode("ascii")
 
 
-def _markup(mrkdwn: str, *, quiet: bool) -> str:
-    return without_mentions(mrkdwn) if quiet else without_controls(mrkdwn)
+def _markup(mrkdwn: str, *, mentions: bool) -> str:
+    return without_controls(mrkdwn) if mentions else without_mentions(mrkdwn)
 
 
-def _block(block: dict[str, Any], *, quiet: bool) -> dict[str, object]:
-    return {key: _part(part, 1, quiet=quiet) for key, part in _object(block, quiet=quiet).items()}
+def _block(block: dict[str, Any], *, mentions: bool) -> dict[str, object]:
+    return {key: _part(part, 1, mentions=mentions) for key, part in _object(block, mentions=mentions).items()}
 
 
-def _part(part: object, depth: int, *, quiet: bool) -> object:
+def _part(part: object, depth: int, *, mentions: bool) -> object:
     if depth > _DEEPEST:
         return CUT_MARK  # Slack refuses such a block in any case; we only must not fail on it
     if isinstance(part, dict):
-        return {key: _part(value, depth + 1, quiet=quiet) for key, value in _object(part, quiet=quiet).items()}
+        return {
+            key: _part(value, depth + 1, mentions=mentions) for key, value in _object(part, mentions=mentions).items()
+        }
     if isinstance(part, list | tuple):
-        return [_part(value, depth + 1, quiet=quiet) for value in part]
+        return [_part(value, depth + 1, mentions=mentions) for value in part]
     return part
 
 
-def _object(part: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
+def _object(part: dict[str, Any], *, mentions: bool) -> dict[str, Any]:
     match part:
         case {"type": "mrkdwn" | "markdown", "text": str(text)}:
-            return part | {"text": _markup(text, quiet=quiet)}
+            return part | {"text": _markup(text, mentions=mentions)}
         case _:
-            return _quiet(part) if quiet else part
+            return part if mentions else _without_mention(part)
 
 
-def _quiet(part: dict[str, Any]) -> dict[str, Any]:
+def _without_mention(part: dict[str, Any]) -> dict[str, Any]:
     """One object of Block Kit without markup that notifies nobody; what lies inside is not looked at."""
     match part:
         case {"type": "broadcast"}:

@@ -388,13 +388,13 @@ Finding: TypeAlias = Posted | Unposted | Uneditable | Awaited | Lost
 class Recovery(NamedTuple):
     """An event that tells of a recovery. ``cancels``: what waits about the failure is not posted any more.
 
-    ``edits``: a message can be edited. ``once`` are the names of scopes that the failure's events took. ``counts``:
+    ``can_edit``: a message can be edited. ``once`` are the names of scopes that the failure's events took. ``counts``:
     repeats are counted in the message that they repeat.
     """
 
     candidate: Candidate
     cancels: bool
-    edits: bool
+    can_edit: bool
     once: tuple[str, ...]
     counts: bool
 
@@ -507,7 +507,7 @@ class Step(StrEnum):
 class Told:
     """What a digest message has done, of the tally that ``counting`` says. ``shown`` events are told of with it.
 
-    ``wait_us`` is until it tries again; if its message can be edited (``edits``), also when more are suppressed.
+    ``wait_us`` is until it tries again; if its message can be edited (``can_edit``), also when more are suppressed.
     With ``ends`` the tally ends, or goes on with what came later. ``ts`` is that of the message in which repeats are
     counted.
     """
@@ -517,7 +517,7 @@ class Told:
     wait_us: int = 0
     shown: int | None = None
     receipt: Receipt | None = None
-    edits: bool = False
+    can_edit: bool = False
     ends: bool = False
     code: str | None = None
     detail: str | None = None

@@ -107,8 +107,8 @@ class Tally:
     """A tally as it stood at ``now_us``, when its digest message was taken.
 
     ``shown`` is the count that Slack has been told, None before the first message; ``channel`` and ``ts`` are what
-    edits that message. ``next_us`` is from when on another one could be posted. ``failed``: that it cannot be posted
-    is told. ``outcome`` is what became of the events, ``limit`` what refused them, empty where that were several.
+    edits that message. ``next_us`` is from when on another one could be posted. ``failed``: the log has said that it
+    cannot be posted. ``outcome`` is what became of the events, ``limit`` what refused them, empty if several did.
     ``text`` is that of the message that repeats are counted in.
     ``resolved`` of what quiet hours have digested is over.
     """

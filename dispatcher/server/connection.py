@@ -497,7 +497,7 @@ class Pin:
         self.bound.ends_s = None
         return ends_s
 
-    def is_quiet(self) -> bool:
+    def is_silent(self) -> bool:
         """Whether the server has neither closed it nor left an answer on it that nobody waits for."""
         try:
             return not self.connection.can_read()
@@ -648,7 +648,7 @@ class Pinned:
                 pin = self._idle.pop()
             except IndexError:
                 return self._new(ends_s)
-            if time.monotonic() - pin.used_s <= TRUSTED_S or pin.is_quiet():
+            if time.monotonic() - pin.used_s <= TRUSTED_S or pin.is_silent():
                 return pin
             self._drop(pin)
 

@@ -25,7 +25,7 @@ PREFIX: Final = "DISPATCHER_"
 
 
 @dataclass(frozen=True, slots=True)
-class Meaning:
+class Wording:
     """What messages and documentation say of a variable beyond its type.
 
     ``also`` is another name it is read under; ``from_file`` adds the variable ``<NAME>_FILE``, the path of a
@@ -77,50 +77,50 @@ class Settings(BaseSettings):
     redis_url: Annotated[
         SecretStr | None,
         AfterValidator(checks.redis_url),
-        Meaning(checks.REDIS_URL_EXPECTED, also="REDIS_URL"),
+        Wording(checks.REDIS_URL_EXPECTED, also="REDIS_URL"),
     ] = Field(None, description="The Redis or Valkey server; without it the embedded server runs.")
 
-    data_dir: Annotated[File, Meaning("a folder")] = Field(
+    data_dir: Annotated[File, Wording("a folder")] = Field(
         Path(".dispatcher"), description="Where the embedded server keeps its data."
     )
 
-    namespace: Annotated[Name, Meaning(CATEGORY_WORDS)] = Field(
+    namespace: Annotated[Name, Wording(CATEGORY_WORDS)] = Field(
         "dispatcher", description="Prefix and hash tag of every key in Redis that is not RQ's own."
     )
 
-    queue: Annotated[Name, AfterValidator(checks.queue_name), Meaning(CATEGORY_WORDS)] = Field(
+    queue: Annotated[Name, AfterValidator(checks.queue_name), Wording(CATEGORY_WORDS)] = Field(
         "notifications", description="The RQ queue; its lanes are NAME:high, NAME and NAME:low."
     )
 
-    limits_file: Annotated[File | None, Meaning("a file", default="config/limits.yaml, then the packaged one")] = Field(
+    limits_file: Annotated[File | None, Wording("a file", default="config/limits.yaml, then the packaged one")] = Field(
         None, description="The limits file."
     )
 
     slack_token: Annotated[
         SecretStr | None,
         AfterValidator(checks.slack_token),
-        Meaning("a bot token such as xoxb-...", also="SLACK_BOT_TOKEN", from_file=True),
+        Wording("a bot token such as xoxb-...", also="SLACK_BOT_TOKEN", from_file=True),
     ] = Field(None, description="Slack's bot token. A token and a webhook together are refused.")
 
     slack_webhook_url: Annotated[
         SecretStr | None,
         AfterValidator(checks.webhook_url),
-        Meaning("the URL of an incoming webhook, beginning with https://", from_file=True),
+        Wording("the URL of an incoming webhook, beginning with https://", from_file=True),
     ] = Field(None, description="An incoming webhook instead of a token: one channel, whatever an event names.")
 
     slack_base_url: Annotated[
         str | None,
         AfterValidator(checks.base_url),
-        Meaning("an http:// or https:// URL without user name and query", default="Slack's own"),
+        Wording("an http:// or https:// URL without user name and query", default="Slack's own"),
     ] = Field(None, description="Another root of Slack's Web API: the stand-in, a proxy.")
 
     slack_timeout: Annotated[
         Span,
         Field(ge=_SECOND / 10, le=300 * _SECOND),
-        Meaning(f"0.1s to 5m, {_SPAN}", default="10"),
+        Wording(f"0.1s to 5m, {_SPAN}", default="10"),
     ] = Field(10 * _SECOND, description="Hard deadline in seconds for one post, whatever the socket does.")
 
-    sink: Annotated[Literal["slack", "console"], BeforeValidator(checks.lower_case), Meaning("slack or console")] = (
+    sink: Annotated[Literal["slack", "console"], BeforeValidator(checks.lower_case), Wording("slack or console")] = (
         Field("slack", description="Where messages go; console prints instead of posting.")
     )
 
@@ -128,7 +128,7 @@ class Settings(BaseSettings):
         Span,
         Field(ge=_SECOND / 10, le=_DAY),
         AfterValidator(checks.outlasts_a_post),
-        Meaning(f"0.1s to 1d, {_SPAN}", default="3 x DISPATCHER_SLACK_TIMEOUT"),
+        Wording(f"0.1s to 1d, {_SPAN}", default="3 x DISPATCHER_SLACK_TIMEOUT"),
     ] = Field(
         default_factory=lambda given: 3 * given["slack_timeout"],
         description="How long a worker's lease lasts without renewal; longer than DISPATCHER_SLACK_TIMEOUT.",
@@ -137,7 +137,7 @@ class Settings(BaseSettings):
     reconcile_grace: Annotated[
         Span,
         Field(ge=0 * _SECOND, le=_DAY),
-        Meaning(f"0 to 1d, {_SPAN}", default="10"),
+        Wording(f"0 to 1d, {_SPAN}", default="10"),
     ] = Field(
         10 * _SECOND,
         description="How long after a post with an unknown delivery status its channel's history is searched for it.",
@@ -146,13 +146,13 @@ class Settings(BaseSettings):
     dedup_window: Annotated[
         Span,
         Field(ge=_SECOND, le=366 * _DAY),
-        Meaning(f"1s to 366d, {_SPAN}", default="24h"),
+        Wording(f"1s to 366d, {_SPAN}", default="24h"),
     ] = Field(_DAY, description="How long an explicit id is remembered after its event is settled.")
 
     max_waiting: Annotated[
         int,
         Field(ge=1, le=1_000_000_000),
-        Meaning("a whole number from 1 to 1000000000"),
+        Wording("a whole number from 1 to 1000000000"),
     ] = Field(
         1_000_000,
         description="Producers get QueueFull when so many events are held: on the queue, in flight and parked.",
@@ -161,45 +161,45 @@ class Settings(BaseSettings):
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
         BeforeValidator(checks.lower_case),
-        Meaning("debug, info, warning or error"),
+        Wording("debug, info, warning or error"),
     ] = Field("info", description="The least severe log lines that are written.")
 
     log_format: Annotated[
         Literal["auto", "console", "json"],
         BeforeValidator(checks.lower_case),
-        Meaning("auto, console or json"),
+        Wording("auto, console or json"),
     ] = Field("auto", description="Log lines for people or for machines; auto: console if stderr is a terminal.")
 
-    log_text: Annotated[int, Field(ge=0, le=200), Meaning("a whole number from 0 to 200")] = Field(
+    log_text: Annotated[int, Field(ge=0, le=200), Wording("a whole number from 0 to 200")] = Field(
         0,
         description="Characters of an event's text in its log lines; 0: none, because texts may be private.",
     )
 
-    batch: Annotated[int, Field(ge=1, le=1024), Meaning("a whole number from 1 to 1024")] = Field(
+    batch: Annotated[int, Field(ge=1, le=1024), Wording("a whole number from 1 to 1024")] = Field(
         128, description="Events per round trip."
     )
 
-    senders: Annotated[int, Field(ge=1, le=256), Meaning("a whole number from 1 to 256")] = Field(
+    senders: Annotated[int, Field(ge=1, le=256), Wording("a whole number from 1 to 256")] = Field(
         8, description="Posts in flight per process."
     )
 
-    serve_host: Annotated[str, AfterValidator(checks.host), Meaning("an address or the name of a host")] = Field(
+    serve_host: Annotated[str, AfterValidator(checks.host), Wording("an address or the name of a host")] = Field(
         "127.0.0.1", description="Where `dispatcher serve` listens; beyond loopback only with tokens."
     )
 
-    serve_port: Annotated[int, Field(ge=0, le=65_535), Meaning("a port from 0 to 65535")] = Field(
+    serve_port: Annotated[int, Field(ge=0, le=65_535), Wording("a port from 0 to 65535")] = Field(
         8910, description="The port of `dispatcher serve`; 0 takes a free one."
     )
 
-    serve_tokens_file: Annotated[File | None, Meaning("a file")] = Field(
+    serve_tokens_file: Annotated[File | None, Wording("a file")] = Field(
         None, description="Who may do what over HTTP: a line `NAME SCOPES SECRET` for each token."
     )
 
     serve_trusted_hosts: Annotated[
-        tuple[str, ...], BeforeValidator(checks.hosts), Meaning("names of hosts, parted by commas", default="")
+        tuple[str, ...], BeforeValidator(checks.hosts), Wording("names of hosts, parted by commas", default="")
     ] = Field((), description="Hosts beside loopback that `dispatcher serve` answers to without tokens.")
 
-    metrics_categories: Annotated[int, Field(ge=0, le=150), Meaning("a whole number from 0 to 150")] = Field(
+    metrics_categories: Annotated[int, Field(ge=0, le=150), Wording("a whole number from 0 to 150")] = Field(
         100, description="Categories that no limits file names and that metrics tell apart, by first sight."
     )
 
@@ -271,8 +271,8 @@ def _variable(field: str, info: FieldInfo) -> Variable:
     )
 
 
-def _meaning(info: FieldInfo) -> Meaning:
-    return next(entry for entry in info.metadata if isinstance(entry, Meaning))
+def _meaning(info: FieldInfo) -> Wording:
+    return next(entry for entry in info.metadata if isinstance(entry, Wording))
 
 
 def _is_own_fault(detail: ErrorDetails) -> bool:

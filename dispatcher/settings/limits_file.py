@@ -24,7 +24,7 @@ from dispatcher.settings.yaml_tree import Path, Problem, Tree, shown_path
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class FileLimits:
     """What a limits file says: as values, a sentence for each warning, and its content in one spelling.
 
     ``is_empty``: there is nothing in it, or only comments. ``{}`` is something.
@@ -36,7 +36,7 @@ class Limits:
     is_empty: bool
 
 
-def load_limits(path: FilePath) -> Limits:
+def load_limits(path: FilePath) -> FileLimits:
     """What a file says. Raises ``ConfigError`` as ``read_limits`` does."""
     return read_limits(read_text(path), str(path))
 
@@ -47,7 +47,7 @@ def read_policy(text: str, name: str) -> tuple[Policy, tuple[str, ...]]:
     return limits.policy, limits.warnings
 
 
-def read_limits(text: str, name: str) -> Limits:
+def read_limits(text: str, name: str) -> FileLimits:
     """What the text of a limits file called ``name`` says.
 
     Raises ``ConfigError`` with all faults in the order of the file, each one line:
@@ -62,7 +62,7 @@ def read_limits(text: str, name: str) -> Limits:
     if faults := [*faults, *impossible_sums(file, policy, tree)]:
         raise ConfigError(*_sentences(name, faults))
     warnings = tuple(_sentences(name, warnings_of(file, policy, tree)))
-    return Limits(policy, warnings, replace(content, source=source_of(text)), is_empty=tree.data is None)
+    return FileLimits(policy, warnings, replace(content, source=source_of(text)), is_empty=tree.data is None)
 
 
 def _check(tree: Tree) -> tuple[LimitsFile | None, list[Problem]]:

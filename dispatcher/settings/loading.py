@@ -13,7 +13,7 @@ from dispatcher.core.units import HIDDEN
 from dispatcher.errors import ConfigError
 from dispatcher.settings.environment import PREFIX, Settings, Variable, variables
 from dispatcher.settings.redaction import LONGEST_PATH, redacted
-from dispatcher.settings.sources import ENV_FILE, Place, read_env_file, without_blanks
+from dispatcher.settings.sources import ENV_FILE, Source, read_env_file, without_blanks
 
 MAX_SECRET_BYTES: Final = 64 * 1024
 _BOT_TOKENS: Final = ("xoxb-", "xoxe.xoxb-")
@@ -25,10 +25,10 @@ _QUOTES: Final = ('"', "'")
 class _Found:
     name: str
     text: str
-    place: Place
+    source: Source
 
     def __str__(self) -> str:
-        return f"{self.name}{self.place.suffix}"
+        return f"{self.name}{self.source.suffix}"
 
 
 def load_settings(
@@ -44,12 +44,12 @@ def load_settings(
     names variables and never shows a secret.
     """
     from_file, unread, problems = read_env_file(env_file)
-    places = (Place(without_blanks(os.environ if env is None else env)), from_file)
+    sources = (Source(without_blanks(os.environ if env is None else env)), from_file)
     values: dict[str, str] = {}
     names: dict[str, str] = {}
     for variable in variables():
         try:
-            found = _find(variable, places)
+            found = _find(variable, sources)
             if found is None:
                 continue
             names[variable.field] = str(found)
@@ -61,21 +61,21 @@ def load_settings(
         settings = Settings.checked(values, names)
     except ConfigError as error:
         problems += error.problems
-    warnings = (*unread, *_unknown(places), *_unlikely_token(settings, names))
+    warnings = (*unread, *_unknown(sources), *_unlikely_token(settings, names))
     if problems or settings is None:
         raise ConfigError(*problems, warnings=warnings)
     return settings, warnings
 
 
-def _find(variable: Variable, places: tuple[Place, ...]) -> _Found | None:
-    for place in places:
-        own = [_Found(name, place.variables[name], place) for name in variable.names if name in place.variables]
+def _find(variable: Variable, sources: tuple[Source, ...]) -> _Found | None:
+    for source in sources:
+        own = [_Found(name, source.variables[name], source) for name in variable.names if name in source.variables]
         if len(own) > 1:
             raise ConfigError(f"{own[0]} and {own[1]} are both set, expected one of them")
         if own:
             return own[0]
-        if variable.also is not None and variable.also in place.variables:
-            return _Found(variable.also, place.variables[variable.also], place)
+        if variable.also is not None and variable.also in source.variables:
+            return _Found(variable.also, source.variables[variable.also], source)
     return None
 
 
@@ -115,12 +115,12 @@ def _unlikely_token(settings: Settings | None, names: Mapping[str, str]) -> Iter
         )
 
 
-def _unknown(places: tuple[Place, ...]) -> Iterator[str]:
+def _unknown(sources: tuple[Source, ...]) -> Iterator[str]:
     known = {name for variable in variables() for name in variable.names}
-    for place in places:
-        for name in sorted(place.variables):
+    for source in sources:
+        for name in sorted(source.variables):
             if name.upper().startswith(PREFIX) and name not in known:
-                yield f"{name}{place.suffix} is not a known variable and is ignored{_nearest(name, known)}"
+                yield f"{name}{source.suffix} is not a known variable and is ignored{_nearest(name, known)}"
 
 
 def _nearest(name: str, known: set[str]) -> str:

@@ -13,26 +13,26 @@ if TYPE_CHECKING:
 ENV_FILE: Final = Path(".env")
 
 
-class Place(NamedTuple):
+class Source(NamedTuple):
     """Variables that were set in one place; an empty one counts as unset and is not among them."""
 
     variables: Mapping[str, str]
     suffix: str = ""
 
 
-def read_env_file(path: Path | None) -> tuple[Place, list[str], list[str]]:
+def read_env_file(path: Path | None) -> tuple[Source, list[str], list[str]]:
     """What the file sets, warnings and faults."""
     if path is None or not path.exists():
-        return Place({}), [], []
+        return Source({}), [], []
     if path.is_dir():
         fault = f"{path} is a folder, expected a file of lines NAME=value; give the folder another name"
-        return Place({}), [], [fault]
+        return Source({}), [], [fault]
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
-        return Place({}), [], [f"{path} cannot be read: {error.strerror}; expected lines NAME=value"]
+        return Source({}), [], [f"{path} cannot be read: {error.strerror}; expected lines NAME=value"]
     except UnicodeDecodeError:
-        return Place({}), [], [f"{path} is not UTF-8; expected lines NAME=value"]
+        return Source({}), [], [f"{path} is not UTF-8; expected lines NAME=value"]
     from dotenv.parser import parse_stream
 
     bindings = list(parse_stream(io.StringIO(text)))
@@ -42,7 +42,7 @@ def read_env_file(path: Path | None) -> tuple[Place, list[str], list[str]]:
         if binding.error or (binding.key is not None and binding.value is None)
     ]
     given = {binding.key: binding.value or "" for binding in bindings if binding.key is not None}
-    return Place(without_blanks(given), f" (in {path})"), warnings, []
+    return Source(without_blanks(given), f" (in {path})"), warnings, []
 
 
 def _line(binding: Binding) -> int:

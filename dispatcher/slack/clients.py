@@ -94,7 +94,7 @@ class WebApi:
         return _answer(lambda: self._client.api_call(method, data=dict(arguments)))
 
 
-class Hook:
+class WebhookApi:
     """Posts through an incoming webhook, which has no other call."""
 
     can_update: Final = False

@@ -47,22 +47,22 @@ class SlackSink:
         self._credential = credential
         self.requests = requests
         """Where the requests are counted."""
-        from dispatcher.slack.clients import Hook, WebApi  # slack_sdk is slow to import and not always needed
+        from dispatcher.slack.clients import WebApi, WebhookApi  # slack_sdk is slow to import and not always needed
 
         match credential:
             case BotToken():
                 api = base_url or SLACK_API
                 self._where = urlsplit(api).netloc
                 self._transport = Transport(api, timeout_s)
-                self._way: WebApi | Hook = WebApi(credential, self._transport, api, self.requests, namespace)
+                self._way: WebApi | WebhookApi = WebApi(credential, self._transport, api, self.requests, namespace)
             case Webhook():
                 self._where = "webhook"
                 self._transport = Transport(credential.url, timeout_s)
-                self._way = Hook(credential, self._transport, self.requests)
+                self._way = WebhookApi(credential, self._transport, self.requests)
             case unreachable:
                 assert_never(unreachable)
         self.is_webhook = isinstance(credential, Webhook)
-        self._fallbacks = Fallbacks()
+        self._leaving_out = LeavingOut()
         self.fingerprint = fingerprint(credential, base_url or SLACK_API)
         """Tells the credential and the address from others; it stands in what a refusal of the credential comes to."""
 
@@ -72,7 +72,7 @@ class SlackSink:
     def post(self, message: Message, *, by_s: float | None = None) -> PostResult:
         """What one attempt to post came to; raises nothing. A webhook posts to its own channel."""
         with self._transport.one_deadline(by_s):
-            return self._signed(self._fallbacks.post(message, self._request))
+            return self._signed(self._leaving_out.post(message, self._request))
 
     def scan(self, search: Search) -> ScanResult:
         """Which of the posts a scan of the channel's history finds, within one deadline; raises nothing.
@@ -128,7 +128,7 @@ class SlackSink:
         return one_line(masked(f"{type(error).__name__}: {error}", self._credential.forms), MAX_SAID)
 
 
-class Fallbacks:
+class LeavingOut:
     """Posts messages, less what was refused. May be used by several threads at once.
 
     When Slack refuses a part of a message, the same message follows without that part. Such a refusal is definite:

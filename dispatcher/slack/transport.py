@@ -7,7 +7,7 @@ elsewhere). After a whole answer the connection waits for the next exchange; wit
 The server may close a kept connection at any moment. One whose end has arrived is not used. Where the first write
 fails, nothing has left, and the exchange goes on over another connection. Where an end in order arrives after the write
 and the kernel shows that not a byte was acknowledged, the server had closed before it could read any:
-``connection_closed``, certainly not posted. Everything else is with an unknown delivery status.
+``connection_closed``, certainly not posted. In every other case the delivery status is unknown.
 
 The time-outs of sockets hold for one operation each, so a peer that sends a byte now and then holds its caller for
 ever. Here every write and every read share one instant. No socket blocks: what cannot go on at once waits in ``poll``.

@@ -191,7 +191,7 @@ def recovery_row(recovery: Recovery) -> dict[str, Any]:
         "deadline": str(terms.deadline_us),
         "why": _text("dropped", Reason.RESOLVED, category, None, {"detail": leased.name}),
     }
-    row |= {name: True for name in ("cancels", "edits", "counts") if getattr(recovery, name)}
+    row |= {name: True for name in ("cancels", "can_edit", "counts") if getattr(recovery, name)}
     return row | ({"once": recovery.once} if recovery.once else {})
 
 
@@ -438,7 +438,7 @@ def _told(told: Told, table: Table) -> dict[str, Any]:
     facts: dict[str, Any] = {"wait_us": told.wait_us, "delay_us": collects_us(counting)}
     if told.shown is not None:
         facts["shown"] = told.shown
-    facts |= {name: True for name in ("edits", "ends") if getattr(told, name)}
+    facts |= {name: True for name in ("can_edit", "ends") if getattr(told, name)}
     if told.step is Step.FAILED:
         facts["failed"] = True
     if told.ts is not None:

@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response
 
 from dispatcher.app.documents.acted import ids_in_words, letters_in_words, parked_in_words
 from dispatcher.app.documents.silences import begun_document, preview_document
-from dispatcher.app.limits import LimitsFile
+from dispatcher.app.limits import LoadedLimits
 from dispatcher.app.operating import Desk
 from dispatcher.core.explain import State
 from dispatcher.core.limits import EVERYTHING
@@ -442,7 +442,7 @@ def _category(request: Request) -> str | None:
     return category
 
 
-def _limits(body: bytes) -> LimitsFile:
+def _limits(body: bytes) -> LoadedLimits:
     try:
         limits = read_limits(body.decode("utf-8-sig"), _BODY)
     except UnicodeDecodeError as error:
@@ -450,10 +450,10 @@ def _limits(body: bytes) -> LimitsFile:
     except ConfigError as error:
         errors = [_fault(problem) for problem in error.problems]
         raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "the limits have faults", errors=errors) from error
-    return LimitsFile(limits.policy, Path("HTTP"), limits.warnings, limits.content, is_empty=limits.is_empty)
+    return LoadedLimits(limits.policy, Path("HTTP"), limits.warnings, limits.content, is_empty=limits.is_empty)
 
 
-def _limits_to_apply(body: bytes) -> LimitsFile:
+def _limits_to_apply(body: bytes) -> LoadedLimits:
     limits = _limits(body)
     if limits.is_empty:
         raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "the body is empty, expected a limits file; {} has the defaults")

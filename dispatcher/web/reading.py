@@ -23,8 +23,8 @@ from dispatcher.app.documents.status import limits_document, status_document, us
 from dispatcher.app.operating import Desk
 from dispatcher.core.explain import State
 from dispatcher.core.limits import ENDING
-from dispatcher.core.past import When, read_when, span_between
 from dispatcher.core.states import DEADLY, WAITING
+from dispatcher.core.typed_instants import When, read_when, span_between
 from dispatcher.core.units import US, seconds_of
 from dispatcher.store.audit import KEPT
 from dispatcher.store.counts import OUTCOMES

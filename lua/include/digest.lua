@@ -379,7 +379,7 @@ local digest = module(function(digest)
 
   -- `told` of a call: {"wait_us": until the digest message looks again, "shown": of how many it has told | absent,
   -- "posted": {"channel", "ts"} a message was posted, "window_us", "fixed": in which another one may not be,
-  -- "edits": its message can be edited, "ends", "failed", "delay_us", "ts": of the message that repeats are counted in | absent}
+  -- "can_edit": its message can be edited, "ends", "failed", "delay_us", "ts": of the message that repeats are counted in | absent}
   function digest.tell(at, id, key, told, header)
     local total = number_in(key, 'count') or 0
     if string.find(id, '^repeat:') and told.ts ~= plan.hget(key, 'ts') then -- it was about another message
@@ -422,7 +422,7 @@ local digest = module(function(digest)
     elseif told.failed then
       plan.hset(key, 'failed', '1')
       header.channel, header.gone = nil, nil
-    elseif told.edits then
+    elseif told.can_edit then
       local next_at = number_in(key, 'next') or at.now
       plan.hset(key, 'edit', digits(at.now + EDIT_US))
       instant = total > told.shown and math.min(at.now + EDIT_US, next_at) or next_at

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from dispatcher.app.active_limits import Following
-from dispatcher.app.limits import LimitsFile, publish
+from dispatcher.app.limits import LoadedLimits, publish
 from dispatcher.app.servers import keys_of
 from dispatcher.core.event import Event
 from dispatcher.core.pipeline import POST_S
@@ -151,10 +151,10 @@ class HandDrivenWorker:
             clock=self.clock,
         )
 
-    def file(self, text: str) -> LimitsFile:
+    def file(self, text: str) -> LoadedLimits:
         """A limits file that says this."""
         limits = read_limits(text, "limits.yaml")
-        return LimitsFile(limits.policy, self.tmp_path / "limits.yaml", (), limits.content)
+        return LoadedLimits(limits.policy, self.tmp_path / "limits.yaml", (), limits.content)
 
     def take(self) -> Taken:
         """The next batch."""

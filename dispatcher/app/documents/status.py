@@ -7,7 +7,7 @@ from typing import Any
 
 from dispatcher.app.documents.facts import SILENCE, Shadowed, Status, untold
 from dispatcher.app.documents.silences import silence_document
-from dispatcher.app.limits import LimitsFile, compare_own_file
+from dispatcher.app.limits import LoadedLimits, compare_own_file
 from dispatcher.core.limits import EVERYTHING
 from dispatcher.core.policy import GLOBAL_SCOPE, CategoryRule, Policy
 from dispatcher.core.rendering import one_line
@@ -183,7 +183,7 @@ def said_and_remedy(pause: Pause) -> tuple[str, str]:
     return one_line(told), remedy
 
 
-def limits_document(settings: AnySettings, limits: LimitsFile) -> dict[str, Any]:
+def limits_document(settings: AnySettings, limits: LoadedLimits) -> dict[str, Any]:
     """Which limits are looked at, as JSON has it.
 
     ``file`` is the operator's own, or before any version the one that is read; ``same_as_file`` is null where there are

@@ -227,7 +227,7 @@ def _open(terminal: Terminal, category: str | None = None, *, quiet: bool) -> It
 
 def _filter(letters: DeadLetters, options: Mapping[str, Any]) -> Filter:
     """The filter of the options; ages count from now by the server's clock."""
-    from dispatcher.core.past import span_between
+    from dispatcher.core.typed_instants import span_between
     from dispatcher.store.dead_letters import Filter
 
     since_us, before_us = span_between(options["since"], options["before"], letters.now_us)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dispatcher.app.building import build_sink
-from dispatcher.app.limits import LimitsFile, read_limits_file
+from dispatcher.app.limits import LoadedLimits, read_limits_file
 from dispatcher.app.readers import build_producer, build_readers
 from dispatcher.app.running import run_worker
 from dispatcher.app.servers import Server, open_server
@@ -93,7 +93,7 @@ def _stage() -> Iterator[_Stage]:
         yield _Stage(build_producer(settings, server), build_readers(settings, server).books, crew, stand_in)
 
 
-def _work(server: Server, limits: LimitsFile, data_dir: Path, base_url: str, token: str) -> None:
+def _work(server: Server, limits: LoadedLimits, data_dir: Path, base_url: str, token: str) -> None:
     settings = Settings.isolated(
         data_dir=data_dir,
         slack_token=token,

@@ -13,7 +13,7 @@ from dispatcher.cli.options import AT_LEAST_ONE, as_json, operator
 from dispatcher.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from dispatcher.app.limits import LimitsFile
+    from dispatcher.app.limits import LoadedLimits
     from dispatcher.app.servers import Server
     from dispatcher.settings.content import Content
     from dispatcher.settings.differences import Change
@@ -147,7 +147,7 @@ def _say_published(terminal: Terminal, done: Published, said_by: int | None) -> 
         terminal.print(f"version {done.number} is in force already and says the same: nothing has changed")
 
 
-def _read(terminal: Terminal, file: Path, *, may_be_empty: bool = True) -> LimitsFile:
+def _read(terminal: Terminal, file: Path, *, may_be_empty: bool = True) -> LoadedLimits:
     from dispatcher.app.limits import read_limits_file
 
     proposed = read_limits_file(file)
@@ -167,7 +167,7 @@ def _show(terminal: Terminal, found: list[Change], *, same: bool) -> None:
                 terminal.tell(f"{mark} {sentence}")
 
 
-def _document(now: LimitsFile | None, file: Path, found: list[Change]) -> dict[str, Any]:
+def _document(now: LoadedLimits | None, file: Path, found: list[Change]) -> dict[str, Any]:
     return {
         "file": str(file),
         "version": now and now.version and now.version.number,

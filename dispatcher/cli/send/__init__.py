@@ -9,7 +9,7 @@ import click
 
 from dispatcher.cli.options import CHANNEL, SPAN_S, Parsed
 from dispatcher.cli.terminal import Terminal
-from dispatcher.core.past import read_instant
+from dispatcher.core.typed_instants import read_instant
 from dispatcher.core.units import US, Lane
 
 _STDIN: Final = "-"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
-from dispatcher.app.limits import LimitsFile, limits_to_look_at, open_limits, read_limits_file
+from dispatcher.app.limits import LoadedLimits, limits_to_look_at, open_limits, read_limits_file
 from dispatcher.app.readers import client_of_namespace, open_versions
 from dispatcher.app.servers import keys_of
 from dispatcher.cli.context import near, server_to_look_at, settings_in_force
@@ -75,14 +75,14 @@ def _text_of(path: Path) -> str:
         raise CasesError(f"{path}: line 1: not UTF-8, expected cases in YAML") from None
 
 
-def _read(terminal: Terminal, path: Path | None, settings: Settings) -> LimitsFile:
+def _read(terminal: Terminal, path: Path | None, settings: Settings) -> LoadedLimits:
     limits = open_limits(settings) if path is None else read_limits_file(path)
     for warning in limits.warnings:
         terminal.warn(warning)
     return limits
 
 
-def _other(against: str | None, settings: Settings) -> LimitsFile | None:
+def _other(against: str | None, settings: Settings) -> LoadedLimits | None:
     """The limits to compare with."""
     if against is None:
         return None
@@ -132,8 +132,8 @@ class _Answer:
         asked: Asked,
         arrivals: Arrivals,
         client: Client,
-        proposed: LimitsFile,
-        other: LimitsFile | None,
+        proposed: LoadedLimits,
+        other: LoadedLimits | None,
         *,
         by_webhook: bool,
     ) -> None:
@@ -175,7 +175,7 @@ class _Answer:
             terminal.fail(f"{asked.expect}: {failure}")
         return DOES_NOT_HOLD if failures else DONE
 
-    def _run(self, limits: LimitsFile, word: str, ends: Ends | None = None) -> Simulated:
+    def _run(self, limits: LoadedLimits, word: str, ends: Ends | None = None) -> Simulated:
         return self._simulated(self._arrivals, limits.policy, word, ends)
 
     def _simulated(self, trace: Trace, policy: Policy, word: str, ends: Ends | None = None) -> Simulated:
@@ -201,5 +201,5 @@ class _Answer:
         self._terminal.draw(*drawn(before, after))
 
     @staticmethod
-    def _named(limits: LimitsFile) -> str:
+    def _named(limits: LoadedLimits) -> str:
         return near(limits.path) if limits.version is None else f"version {limits.version.number} in force"

@@ -15,7 +15,7 @@ from dispatcher.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from dispatcher.app.documents.facts import Status
-    from dispatcher.app.limits import LimitsFile
+    from dispatcher.app.limits import LoadedLimits
     from dispatcher.app.readers import Readers
     from dispatcher.app.servers import Server
     from dispatcher.settings.plain import AnySettings
@@ -87,7 +87,7 @@ def status(  # noqa: PLR0913 - click's signature: one for each option
     return DONE
 
 
-def _headline(settings: AnySettings, server: Server, limits: LimitsFile) -> str:
+def _headline(settings: AnySettings, server: Server, limits: LoadedLimits) -> str:
     return f"namespace {settings.namespace} on {server.shown}, limits {limits_named(settings, limits)}"
 
 

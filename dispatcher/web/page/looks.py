@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dispatcher.app.documents.facts import Status, read_status
-from dispatcher.app.limits import LimitsFile
+from dispatcher.app.limits import LoadedLimits
 from dispatcher.app.operating import Desk
 from dispatcher.store.counts import MINUTE_US, OUTCOMES
 
@@ -26,7 +26,7 @@ class Look:
     """One look, and the limits that it was taken by."""
 
     status: Status
-    limits: LimitsFile
+    limits: LoadedLimits
 
 
 @dataclass(frozen=True, slots=True)

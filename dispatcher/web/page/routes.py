@@ -18,8 +18,8 @@ from starlette.routing import Route
 from dispatcher.app.documents.events import explained_document, parked_document, payload_document
 from dispatcher.app.operating import Desk
 from dispatcher.core.explain import clock_of, ended
-from dispatcher.core.past import read_start
 from dispatcher.core.rendering import text_of
+from dispatcher.core.typed_instants import read_start
 from dispatcher.core.units import US
 from dispatcher.errors import ConfigError, GateUnavailable
 from dispatcher.store.dead_letters import DeadLetter

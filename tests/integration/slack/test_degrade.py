@@ -25,7 +25,7 @@ from dispatcher.core.posts import (
 from dispatcher.core.states import boottime_s
 from dispatcher.slack.credentials import BotToken, Webhook
 from dispatcher.slack.replies import Workspace
-from dispatcher.slack.sink import Fallbacks, SlackSink
+from dispatcher.slack.sink import LeavingOut, SlackSink
 from dispatcher.slack.taxonomy import problem
 from dispatcher.stand_in import STRICT, FaultReply, Hang, RateLimited, Setup, SlackError, StandIn, landed, not_landed
 from tests.support.raw_server import POSTED, RawServer, http_reply, read_request
@@ -267,7 +267,7 @@ def test_without_scope_and_with_refused_blocks_the_text_is_posted(slack: StandIn
 
 
 def test_only_so_many_refusals_are_remembered() -> None:
-    fallbacks = Fallbacks()
+    leaving_out = LeavingOut()
     asked: list[Message] = []
 
     def post(message: Message) -> PostResult:
@@ -275,8 +275,8 @@ def test_only_so_many_refusals_are_remembered() -> None:
         return Rejected("invalid_blocks", "no") if message.blocks else RateLimitedBySlack(1, "ratelimited")
 
     for number in range(1_025):
-        fallbacks.post(Message(f"e{number}", "#ops", "down", (SECTION,)), post)
+        leaving_out.post(Message(f"e{number}", "#ops", "down", (SECTION,)), post)
     asked.clear()
     for number in (0, 2, 1_024):
-        fallbacks.post(Message(f"e{number}", "#ops", "down", (SECTION,)), post)
+        leaving_out.post(Message(f"e{number}", "#ops", "down", (SECTION,)), post)
     assert [bool(message.blocks) for message in asked] == [True, False, False, False]

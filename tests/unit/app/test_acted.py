@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dispatcher.app.documents.acted import ids_in_words, letters_in_words, parked_in_words
-from dispatcher.core.past import read_when
+from dispatcher.core.typed_instants import read_when
 from dispatcher.store.dead_letters import Filter
 from dispatcher.store.parked_events import ParkedFilter
 

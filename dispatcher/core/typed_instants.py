@@ -1,4 +1,4 @@
-"""Instants as people type them: of the past, of a beginning, and of a clock."""
+"""Instants as people type them: how long ago, how long from now, a day, or a day and a time."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from dispatcher.core.past import read_when
+from dispatcher.core.typed_instants import read_when
 from dispatcher.core.units import US
 
 ZONE = timezone(timedelta(hours=1))
