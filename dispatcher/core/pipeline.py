@@ -81,7 +81,8 @@ class Batch:
 class Capacity:
     """How many posts can start: ``free`` now, and further admitted events may stand by.
 
-    ``begin`` gets each post as soon as it is marked: no log line is written between a mark and its post.
+    ``begin`` gets each post as soon as it is marked: no log line is written between a mark and its post. Without it the
+    caller makes the posts that ``dispatch`` returns: a job of a stock RQ worker, and the simulation.
     """
 
     free: int

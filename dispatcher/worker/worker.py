@@ -20,14 +20,8 @@ from dispatcher.core.states import Leased, Sent, Settlement, Undecodable, bootti
 from dispatcher.core.transitions import taken_again
 from dispatcher.core.units import US
 from dispatcher.errors import ConfigError, GateUnavailable
-from dispatcher.server.connection import (
-    ANSWER_TIMEOUT_S,
-    Client,
-    refused_login,
-    shorten_timeout,
-    translate_outages,
-    translate_refusals,
-)
+from dispatcher.server.clients import ANSWER_TIMEOUT_S
+from dispatcher.server.connection import Client, refused_login, shorten_timeout, translate_outages, translate_refusals
 from dispatcher.store.leases import AHEAD, Outbox, Taken
 from dispatcher.store.snapshot import Books
 from dispatcher.worker.child_process import SAME_FROM_PARENT_S, SAME_SIGNAL_S
@@ -185,16 +179,18 @@ class Worker:
             for scan in self._limits.dispatcher.scans(taken.batch, taken.now_us) if taken.old else ():
                 self._post_pool.start(scan)
             self._standby.open(self._limits.version, self._post_pool.post_s)
-            before = self._post_pool.free - len(self._standby)
-            self._decide(taken, taken.batch)
-            going = before - (self._post_pool.free - len(self._standby))
+            going = self._decide(taken, taken.batch)
             self._must_take |= going < len(taken.batch)
             self._was_posted = 2 * going > len(taken.batch) + sum(len(each.names) for each in taken.prefiltered)
         except GateUnavailable as error:
             self._reconnect(error)
 
-    def _decide(self, taken: Taken, batch: Sequence[Leased | Undecodable]) -> None:
-        """Decide events that came with ``taken`` or before, by the limits in force, whichever these are in the end."""
+    def _decide(self, taken: Taken, batch: Sequence[Leased | Undecodable]) -> int:
+        """Decide events that came with ``taken`` or before, by the limits in force, whichever these are in the end.
+
+        Returns how many of them are being posted or stand by.
+        """
+        before = self._post_pool.free - len(self._standby)
         while batch:
             has_new = taken.old < len(taken.batch)
             free = 0 if self._standby and has_new else self._post_pool.free  # what stands by comes before new events
@@ -205,7 +201,8 @@ class Worker:
                 batch = error.undecided
                 self._follow()
             else:
-                return
+                break
+        return before - (self._post_pool.free - len(self._standby))
 
     def _take_parked(self) -> Taken | None:
         """While events stand by, the free senders are for parked ones first: these wait longer. None without any."""
@@ -366,13 +363,17 @@ class Worker:
                 self._outbox.prefetch(taken, self._batch, self._post_pool.free)
         finally:
             self._tell_ended(taken)
+        self._heed(taken)
+        return taken
+
+    def _heed(self, taken: Taken) -> None:
+        """Heed what the server said with a batch: that the workers are suspended, other limits, silences."""
         if taken.suspended != self._is_suspended:
             self._tell_suspension(is_suspended=taken.suspended)
         if taken.version != self._limits.version:
             self._follow()
         if taken.silences.each or self._housekeeping.silences:
             self._housekeeping.tell_silences(taken.silences, taken.now_us)
-        return taken
 
     def _tell_suspension(self, *, is_suspended: bool) -> None:
         self._is_suspended = is_suspended
