@@ -16,7 +16,8 @@ from dispatcher.app.readers import workers_of
 from dispatcher.app.servers import Server, keys_of, reach
 from dispatcher.core.units import US
 from dispatcher.jsonio import answer_text
-from dispatcher.server.connection import Client, connect, ping, server_us, translate_outages, translate_refusals
+from dispatcher.server.clients import connect
+from dispatcher.server.connection import Client, ping, server_us, translate_outages, translate_refusals
 from dispatcher.server.keys import LAYOUT_VERSION, Keys
 from dispatcher.server.writing import WriteRefusal, write_refusal
 from dispatcher.settings.environment import Settings

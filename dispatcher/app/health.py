@@ -13,7 +13,8 @@ from dispatcher.app.servers import Server, keys_of, open_server, reach
 from dispatcher.core.units import US
 from dispatcher.errors import DispatcherError
 from dispatcher.jsonio import answer_text
-from dispatcher.server.connection import Client, connect, server_us, translate_outages, translate_refusals
+from dispatcher.server.clients import connect
+from dispatcher.server.connection import Client, server_us, translate_outages, translate_refusals
 from dispatcher.settings.plain import AnySettings
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dispatcher.app.servers import Server, keys_of
 from dispatcher.errors import ConfigError
-from dispatcher.server.connection import connect, translate_refusals
+from dispatcher.server.clients import connect
+from dispatcher.server.connection import translate_refusals
 from dispatcher.settings.plain import AnySettings
 from dispatcher.store.versions import Unless, Version, Versions
 

@@ -9,7 +9,8 @@ from dispatcher.app.readers import Readers, check_layout, parked_events, workers
 from dispatcher.app.servers import Server, keys_of
 from dispatcher.core.policy import Policy
 from dispatcher.limiter.blocking import Limiter
-from dispatcher.server.connection import connect, translate_outages
+from dispatcher.server.clients import connect
+from dispatcher.server.connection import translate_outages
 from dispatcher.server.writing import write_refusal
 from dispatcher.settings.content import policy_if_readable
 from dispatcher.settings.environment import Settings

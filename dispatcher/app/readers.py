@@ -10,7 +10,8 @@ from dispatcher.app.servers import Server, keys_of, reach
 from dispatcher.core.units import US, Lane
 from dispatcher.errors import GateUnavailable, QueueUnavailable
 from dispatcher.jsonio import answer_text
-from dispatcher.server.connection import Client, connect, translate_outages
+from dispatcher.server.clients import connect
+from dispatcher.server.connection import Client, translate_outages
 from dispatcher.server.keys import LAYOUT_VERSION, Keys
 from dispatcher.settings.plain import AnySettings
 from dispatcher.store.rq_keys import QueueKeys

@@ -27,7 +27,8 @@ from dispatcher.core.ports import Overtaken, Sink
 from dispatcher.core.states import Leased, Started, Undecodable
 from dispatcher.core.units import US
 from dispatcher.logs.event_log import EventLog, process_log
-from dispatcher.server.connection import Client, connect, translate_outages, translate_refusals
+from dispatcher.server.clients import connect
+from dispatcher.server.connection import Client, translate_outages, translate_refusals
 from dispatcher.settings.environment import Settings
 from dispatcher.settings.loading import load_settings
 from dispatcher.slack.console import ConsoleSink

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from dispatcher.errors import ConfigError, GateUnavailable
-from dispatcher.server.connection import Client, connect, ping, translate_outages, translate_refusals
+from dispatcher.server.clients import connect
+from dispatcher.server.connection import Client, ping, translate_outages, translate_refusals
 from dispatcher.server.keys import Keys
 from dispatcher.settings.plain import AnySettings
 from dispatcher.settings.redaction import redacted_url

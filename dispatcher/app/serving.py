@@ -10,7 +10,8 @@ from redis.exceptions import NoPermissionError, OutOfMemoryError
 from dispatcher.app.servers import Server, keys_of
 from dispatcher.jsonio import answer_text
 from dispatcher.producer.blocking import ANSWER_TIMEOUT_S
-from dispatcher.server.connection import connect_async, translate_outages, translate_refusals
+from dispatcher.server.clients import connect_async
+from dispatcher.server.connection import translate_outages, translate_refusals
 from dispatcher.server.keys import LAYOUT_VERSION
 from dispatcher.settings.plain import AnySettings
 from dispatcher.store.intake import AsyncIntake, wrong_layout

@@ -101,7 +101,7 @@ class Producer:
         Never starts a server: without a URL it uses the embedded one that runs in the data dir. Raises ``ConfigError``,
         and ``QueueUnavailable`` where that one hangs.
         """
-        from dispatcher.server.connection import connect
+        from dispatcher.server.clients import connect
 
         target = target_from_env()
         client = connect(target.url, timeout_s=ANSWER_TIMEOUT_S)

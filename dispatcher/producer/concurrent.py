@@ -67,7 +67,7 @@ class AsyncProducer:
     @classmethod
     def from_env(cls) -> Self:
         """As ``Producer.from_env``; ``aclose`` ends it. Reads the settings, and connects with the first ``send``."""
-        from dispatcher.server.connection import connect_async
+        from dispatcher.server.clients import connect_async
 
         target = target_from_env()
         client = connect_async(target.url, timeout_s=ANSWER_TIMEOUT_S)

@@ -1,7 +1,4 @@
-"""Builds redis-py's clients, blocking and asyncio, for a server's address or for that of Sentinels.
-
-No client repeats a command by itself: after a lost reply only the caller knows what may be said twice.
-"""
+"""Makes redis-py's clients, blocking and asyncio, for a server's address or for that of Sentinels."""
 
 from __future__ import annotations
 
@@ -27,6 +24,9 @@ from redis.sentinel import MasterNotFoundError, Sentinel
 from dispatcher.errors import ConfigError
 from dispatcher.server.urls import SENTINEL, SentinelAddress, check_options
 
+ANSWER_TIMEOUT_S: Final = 5.0
+"""How long a command may take; a server that is slower counts as away."""
+
 _CONNECT_S: Final = 2.0
 _NAMED: Final = {"driver_info": redis.DriverInfo(lib_version=redis.__version__)} if hasattr(redis, "DriverInfo") else {}
 """How a connection names its library: else redis-py reads its own package data anew for each, in about 2 ms."""
@@ -41,14 +41,18 @@ class SentinelsRefuse(AuthenticationError):
     """
 
 
-def build(url: str, timeout_s: float) -> redis.Redis:
-    """A blocking client; see ``connection.connect``."""
+def connect(url: str, *, timeout_s: float = ANSWER_TIMEOUT_S) -> redis.Redis:
+    """A client of the server at ``url``, or of the primary that Sentinels name; connects with the first command.
+
+    It never repeats a command by itself: after a lost reply only the caller knows what may be said twice.
+    Raises ``ConfigError`` for a URL that cannot be read; the message does not hold the URL.
+    """
     client: redis.Redis = _checked(url, timeout_s, _Sentinels, redis.Redis.from_url, Retry(NoBackoff(), 0))
     return client
 
 
-def build_async(url: str, timeout_s: float) -> redis.asyncio.Redis:
-    """A client for asyncio; see ``connection.connect_async``."""
+def connect_async(url: str, *, timeout_s: float = ANSWER_TIMEOUT_S) -> redis.asyncio.Redis:
+    """``connect`` for asyncio."""
     client: redis.asyncio.Redis = _checked(
         url, timeout_s, _AsyncSentinels, redis.asyncio.Redis.from_url, AsyncRetry(NoBackoff(), 0)
     )

@@ -51,13 +51,10 @@ from redis.retry import Retry
 
 from dispatcher.errors import ConfigError, GateUnavailable
 from dispatcher.jsonio import encode
-from dispatcher.server.clients import SentinelsRefuse, build, build_async
+from dispatcher.server.clients import SentinelsRefuse
 from dispatcher.server.scripts import read_script
 
 Client: TypeAlias = redis.Redis
-
-ANSWER_TIMEOUT_S: Final = 5.0
-"""How long a command may take; a server that is slower counts as away."""
 
 _AWAY: Final = (
     Unreachable,
@@ -97,20 +94,6 @@ _NOT_SHARED: Final = frozenset(
     {"maint_notifications_config", "maint_notifications_pool_handler", "oss_cluster_maint_notifications_handler"}
 )
 """Settings of a connection by which the server's notices reach the pool that it belongs to."""
-
-
-def connect(url: str, *, timeout_s: float = ANSWER_TIMEOUT_S) -> Client:
-    """A client of the server at ``url``, or of the primary that Sentinels name; connects with the first command.
-
-    It never repeats a command by itself: after a lost reply only the caller knows what may be said twice.
-    Raises ``ConfigError`` for a URL that cannot be read; the message does not hold the URL.
-    """
-    return build(url, timeout_s)
-
-
-def connect_async(url: str, *, timeout_s: float = ANSWER_TIMEOUT_S) -> redis.asyncio.Redis:
-    """``connect`` for asyncio."""
-    return build_async(url, timeout_s)
 
 
 def shorten_timeout(client: Client, timeout_s: float) -> None:

@@ -11,7 +11,8 @@ from typing import Final, Protocol
 from dispatcher.core.event import Event, Status, job_id_for
 from dispatcher.core.policy import OnLimit, Policy
 from dispatcher.core.units import US, Lane
-from dispatcher.server.connection import Client, connect
+from dispatcher.server.clients import connect
+from dispatcher.server.connection import Client
 from dispatcher.server.embedded import EmbeddedServer
 from dispatcher.simulate.arrivals import Arrival, Details
 from dispatcher.simulate.course import Course, OnEnd

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from dispatcher.server.connection import connect
+from dispatcher.server.clients import connect
 from dispatcher.stand_in import Chance, Setup, StandIn
 from dispatcher.stand_in.faults import POST, Faults
 from tests.support.effectively_once import CHANNELS, QUICK, Fleet

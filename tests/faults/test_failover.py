@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dispatcher.producer.blocking import Producer
-from dispatcher.server.connection import connect
+from dispatcher.server.clients import connect
 from dispatcher.store.decisions import Decisions
 from tests.support.fleets import Fleet, fleet_of
 from tests.support.kill_round import KEYS, mixed

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dispatcher.producer.blocking import Producer
-from dispatcher.server.connection import connect
+from dispatcher.server.clients import connect
 from dispatcher.stand_in import StandIn
 from dispatcher.store.snapshot import Books
 from tests.support.kill_points import KillPoint

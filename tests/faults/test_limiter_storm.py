@@ -15,7 +15,7 @@ from dispatcher.core.limits import Denied, Limit, Scope
 from dispatcher.core.units import US
 from dispatcher.errors import GateUnavailable
 from dispatcher.limiter import Limiter
-from dispatcher.server.connection import connect
+from dispatcher.server.clients import connect
 from dispatcher.server.keys import Keys
 from tests.support.models import most_in_any_window
 from tests.support.processes import until

@@ -11,7 +11,7 @@ import pytest
 
 from dispatcher.core.units import US
 from dispatcher.producer.blocking import Producer
-from dispatcher.server.connection import connect
+from dispatcher.server.clients import connect
 from dispatcher.stand_in import Outage, Setup, StandIn
 from dispatcher.store.snapshot import Books
 from tests.support.kill_round import KEYS, QUEUE

@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 
 from dispatcher.producer.blocking import Producer
-from dispatcher.server.connection import connect
+from dispatcher.server.clients import connect
 from dispatcher.stand_in import STRICT, Fault, RateLimited, Setup, Slow, StandIn, landed, not_landed
 from dispatcher.stand_in.faults import POST, Faults
 from dispatcher.store.snapshot import Books

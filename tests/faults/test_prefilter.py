@@ -13,7 +13,8 @@ import pytest
 
 from dispatcher.core.event import Event
 from dispatcher.producer.blocking import Producer
-from dispatcher.server.connection import Client, connect
+from dispatcher.server.clients import connect
+from dispatcher.server.connection import Client
 from dispatcher.settings.limits_file import read_limits
 from dispatcher.stand_in import StandIn
 from dispatcher.store.decisions import Decisions

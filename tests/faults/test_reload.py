@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from dispatcher.producer.blocking import Producer
-from dispatcher.server.connection import Client, connect
+from dispatcher.server.clients import connect
+from dispatcher.server.connection import Client
 from dispatcher.settings.limits_file import read_limits
 from dispatcher.stand_in import Held, Hold, StandIn, landed
 from dispatcher.store.decisions import Decisions

@@ -11,7 +11,8 @@ import pytest
 
 from dispatcher.errors import QueueUnavailable
 from dispatcher.producer.blocking import Producer
-from dispatcher.server.connection import Client, connect
+from dispatcher.server.clients import connect
+from dispatcher.server.connection import Client
 from tests.support.cut_proxy import CutProxy
 from tests.support.fleets import BUSY, Fleet, fleet_of
 from tests.support.killable_workers import KillableWorkers

@@ -15,7 +15,7 @@ from typing import Final
 import pytest
 
 from dispatcher.producer.blocking import Producer
-from dispatcher.server.connection import ANSWER_TIMEOUT_S, connect
+from dispatcher.server.clients import ANSWER_TIMEOUT_S, connect
 from dispatcher.stand_in import Hang, Held, Hold, StandIn, landed
 from dispatcher.store.snapshot import Books, Snapshot
 from dispatcher.worker.child_process import SAME_SIGNAL_S

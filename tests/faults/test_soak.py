@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from dispatcher.producer.blocking import Producer
-from dispatcher.server.connection import connect
+from dispatcher.server.clients import connect
 from dispatcher.server.keys import Keys
 from dispatcher.stand_in import StandIn
 from dispatcher.store.snapshot import Books

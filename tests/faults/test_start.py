@@ -13,7 +13,8 @@ from typing import Final
 import pytest
 
 from dispatcher.producer.blocking import Producer
-from dispatcher.server.connection import Client, connect
+from dispatcher.server.clients import connect
+from dispatcher.server.connection import Client
 from dispatcher.stand_in import StandIn
 from dispatcher.store.snapshot import Books
 from tests.support.delay_proxy import DelayProxy

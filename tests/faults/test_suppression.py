@@ -17,7 +17,7 @@ from dispatcher.core.event import Event, Status
 from dispatcher.core.matchers import parse_matchers
 from dispatcher.core.units import DAY_US, US
 from dispatcher.producer.blocking import Producer
-from dispatcher.server.connection import connect
+from dispatcher.server.clients import connect
 from dispatcher.stand_in import StandIn
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.silences import Silencing, Wanted

@@ -18,7 +18,7 @@ from typing import Any, Final
 import pytest
 
 from dispatcher.producer.blocking import Producer
-from dispatcher.server.connection import connect
+from dispatcher.server.clients import connect
 from dispatcher.server.embedded import EmbeddedServer
 from dispatcher.server.keys import LAYOUT_VERSION, Keys
 from dispatcher.stand_in import Page, StandIn, not_landed

@@ -14,7 +14,7 @@ from redis import Redis
 
 from dispatcher import AsyncProducer, Producer, QueueUnavailable
 from dispatcher.errors import ConfigError
-from dispatcher.server.connection import connect, connect_async
+from dispatcher.server.clients import connect, connect_async
 from dispatcher.server.keys import Keys
 from dispatcher.stand_in import StandIn
 from dispatcher.store.rq_keys import QueueKeys

@@ -17,7 +17,7 @@ from rq.suspension import resume, suspend
 from dispatcher.app.servers import check_writes, keep_reaching, reach
 from dispatcher.errors import ConfigError, GateUnavailable, QueueFull, QueueUnavailable
 from dispatcher.producer.blocking import Producer
-from dispatcher.server.connection import connect
+from dispatcher.server.clients import connect
 from dispatcher.server.keys import Keys
 from dispatcher.stand_in import StandIn
 from dispatcher.store.rq_keys import QueueKeys

@@ -24,7 +24,7 @@ from dispatcher.cli.doctor.server import server_findings
 from dispatcher.cli.doctor.slack import slack_findings
 from dispatcher.core.units import US
 from dispatcher.producer.blocking import Producer
-from dispatcher.server.connection import connect
+from dispatcher.server.clients import connect
 from dispatcher.server.keys import Keys
 from dispatcher.settings.environment import Settings
 from dispatcher.slack.taxonomy import row_for

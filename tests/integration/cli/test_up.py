@@ -25,7 +25,7 @@ from redis import Redis
 
 from dispatcher.cli.up import FEWEST, MOST, default_processes
 from dispatcher.producer.blocking import Producer
-from dispatcher.server.connection import connect
+from dispatcher.server.clients import connect
 from dispatcher.server.embedded import EmbeddedServer
 from dispatcher.server.keys import Keys
 from dispatcher.settings.redaction import redacted_url

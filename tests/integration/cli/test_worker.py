@@ -14,7 +14,7 @@ import pytest
 
 from dispatcher import Producer
 from dispatcher.errors import QueueUnavailable
-from dispatcher.server.connection import connect
+from dispatcher.server.clients import connect
 from dispatcher.server.embedded import EmbeddedServer
 from dispatcher.stand_in import StandIn
 from tests.support.commands import Streams, ended, run, run_on, started

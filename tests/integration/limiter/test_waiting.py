@@ -22,7 +22,7 @@ from dispatcher.core.limits import Admitted, Limit, Scope
 from dispatcher.core.units import US
 from dispatcher.errors import GateRefused, GateUnavailable, RateLimited
 from dispatcher.limiter import Limiter
-from dispatcher.server.connection import connect
+from dispatcher.server.clients import connect
 from dispatcher.server.keys import Keys
 from tests.support.credentials import Credentials
 from tests.support.processes import until

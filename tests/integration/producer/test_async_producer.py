@@ -23,7 +23,7 @@ from dispatcher import (
     QueueUnavailable,
 )
 from dispatcher.producer.blocking import CHUNK
-from dispatcher.server.connection import connect_async
+from dispatcher.server.clients import connect_async
 from dispatcher.server.embedded import EmbeddedServer
 from dispatcher.server.keys import Keys
 from dispatcher.store.intake import claim_namespace

@@ -21,7 +21,7 @@ from redis import Redis
 import dispatcher.server.connection
 from dispatcher import AsyncProducer, Producer, QueueUnavailable
 from dispatcher.producer.blocking import CHUNK
-from dispatcher.server.connection import connect, connect_async
+from dispatcher.server.clients import connect, connect_async
 from tests.support.hung_servers import HUNG, RESETTING, dripping, listening, silent, swallowing
 from tests.support.processes import until
 from tests.support.servers import RedisServer, free_port

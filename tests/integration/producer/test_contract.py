@@ -19,7 +19,7 @@ from dispatcher.core.event import MAX_EVENT_BYTES, job_id_for
 from dispatcher.core.explain import Explanation, State
 from dispatcher.core.units import Lane
 from dispatcher.producer.blocking import CHUNK
-from dispatcher.server.connection import connect, connect_async
+from dispatcher.server.clients import connect, connect_async
 from dispatcher.store.intake import open_envelope
 from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.testing import AsyncFakeProducer, FakeProducer

@@ -21,7 +21,7 @@ from redis import Redis
 from dispatcher import ConfigError, DuplicateEvent, Event, InvalidEvent, Producer, QueueFull, QueueUnavailable
 from dispatcher.core.event import MAX_EVENT_BYTES
 from dispatcher.producer.blocking import CHUNK, CHUNK_BYTES
-from dispatcher.server.connection import connect
+from dispatcher.server.clients import connect
 from dispatcher.server.embedded import EmbeddedServer
 from dispatcher.server.keys import Keys
 from dispatcher.store.intake import Enqueued, Intake, claim_namespace

@@ -17,7 +17,8 @@ from redis.exceptions import TimeoutError as Unanswered
 
 import dispatcher.server.connection
 from dispatcher.limiter import AsyncLimiter, Limit, Limiter, Scope
-from dispatcher.server.connection import Pinned, connect, pinned, shorten_timeout
+from dispatcher.server.clients import connect
+from dispatcher.server.connection import Pinned, pinned, shorten_timeout
 from tests.support.hung_servers import dripping_after_the_handshake, listening
 from tests.support.processes import until
 from tests.support.servers import Database, RedisServer

@@ -12,7 +12,7 @@ from dispatcher.core.posts import Rejected, Retryable
 from dispatcher.core.states import Leased
 from dispatcher.core.units import US, Lane
 from dispatcher.errors import GateUnavailable
-from dispatcher.server.connection import connect
+from dispatcher.server.clients import connect
 from dispatcher.store.leases import Taken
 from tests.support.cut_proxy import CutProxy
 from tests.support.deferral import category_line, keep_beating, marks, opens_at, posted, send

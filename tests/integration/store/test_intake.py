@@ -14,7 +14,8 @@ from dispatcher.core.posts import Rejected, Retryable
 from dispatcher.core.units import Lane
 from dispatcher.errors import ConfigError, QueueUnavailable
 from dispatcher.producer.blocking import Producer
-from dispatcher.server.connection import Script, connect
+from dispatcher.server.clients import connect
+from dispatcher.server.connection import Script
 from dispatcher.server.keys import LAYOUT_VERSION, Keys
 from dispatcher.store.intake import Enqueued, Intake, claim_namespace
 from dispatcher.store.rq_keys import QueueKeys

@@ -12,7 +12,7 @@ from dispatcher.core.posts import RateLimitedBySlack, Rejected, Retryable
 from dispatcher.core.units import US
 from dispatcher.errors import GateUnavailable
 from dispatcher.producer.blocking import Producer
-from dispatcher.server.connection import connect
+from dispatcher.server.clients import connect
 from dispatcher.server.keys import Keys
 from dispatcher.settings.environment import Settings
 from dispatcher.settings.limits_file import read_limits

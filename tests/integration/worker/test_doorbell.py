@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dispatcher.errors import GateUnavailable
-from dispatcher.server.connection import connect
+from dispatcher.server.clients import connect
 from dispatcher.worker.worker import FIRST_PAUSE_S, Doorbell
 from tests.support.servers import Database, RedisServer
 

@@ -7,7 +7,7 @@ import json
 
 from dispatcher.core.limits import Bounds
 from dispatcher.logs.event_log import build_event_log
-from dispatcher.server.connection import connect
+from dispatcher.server.clients import connect
 from dispatcher.store.dead_letters import DeadLetters
 from dispatcher.store.removals import Removals
 from dispatcher.store.rq_recovery import Sweep

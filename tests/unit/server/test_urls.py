@@ -13,7 +13,7 @@ from redis.asyncio.sentinel import SentinelManagedSSLConnection as AsyncEncrypte
 from redis.sentinel import SentinelManagedConnection, SentinelManagedSSLConnection
 
 from dispatcher.errors import ConfigError
-from dispatcher.server.connection import connect, connect_async
+from dispatcher.server.clients import connect, connect_async
 from dispatcher.server.urls import SentinelAddress
 from tests.support.raw_server import CERTIFICATE
 
