@@ -140,7 +140,10 @@ class AsyncLimiter:
         request = (slot_of(id_, checked_cost(cost, demands)), demands)
         timeout = checked_timeout(timeout)
         ends = None if timeout is None else time.monotonic() + timeout
-        turn = await self._ask_turn(WaitingRequest(request, "-", "ask", cost=cost))
+        asking = WaitingRequest(request, "-", "ask", cost=cost)
+        turn = await self._ask_turn(asking)
+        while turn.denied is not None and turn.wait_s == 0:  # very many who waited have died; each call removes some
+            turn = await self._ask_turn(asking)
         if turn.denied is None:
             return Admitted(id_)
         if timeout != 0:

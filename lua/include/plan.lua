@@ -206,34 +206,36 @@ local plan = module(function(plan)
   end
 
   -- Of a member that is stored and not changed, and of those that are planned, the one of the lowest score above `low`, or
-  -- (`high`) of the highest below `high`.
-  local function nearest(entry, found, at, low, high)
+  -- (`high`) of the highest below `high`; none of which `is_out` is true.
+  local function nearest(entry, found, at, low, high, is_out)
     if not entry.has_added then
       return found, at
     end
     for _, member in ipairs(entry.members) do
       local score = entry.known[member]
-      if score and (not low or score > low) and (not high or score < high) and is_nearer(score, member, at, found, high ~= nil) then
+      if score and (not low or score > low) and (not high or score < high) and is_nearer(score, member, at, found, high ~= nil)
+        and not (is_out and is_out(member)) then
         found, at = member, score
       end
     end
     return found, at
   end
 
-  -- The first member that the server names and no change touches; the command takes an offset and a number.
-  local function unchanged(entry, ask)
+  -- The first member that the server names, no change touches, and of which `is_out` is not true; the command takes an offset
+  -- and a number.
+  local function unchanged(entry, ask, is_out)
     local number, from = math.min(#entry.members, CHUNK) + 1, 0
     while true do
       local rows = ask(from, number)
       for i = 1, #rows, 2 do
-        if not entry.changed[rows[i]] then
+        if not entry.changed[rows[i]] and not (is_out and is_out(rows[i])) then
           return rows[i], number_of(rows[i + 1])
         end
       end
       if #rows < 2 * number then
         return nil
       end
-      from = from + number
+      from, number = from + number, math.min(2 * number, CHUNK)
     end
   end
 
@@ -252,28 +254,28 @@ local plan = module(function(plan)
     return nearest(entry, head[1], number_of(head[2]))
   end
 
-  -- The member of the lowest score above `low`, and that.
-  function plan.znext(key, low)
+  -- The member of the lowest score above `low`, and that; without those of which `is_out`, if given, is true.
+  function plan.znext(key, low, is_out)
     local entry = entry_of(zsets, key)
     local member, score
     if not wiped[key] then
       member, score = unchanged(entry, function(from, number)
         return call('ZRANGEBYSCORE', key, '(' .. digits(low), '+inf', 'WITHSCORES', 'LIMIT', from, number)
-      end)
+      end, is_out)
     end
-    return nearest(entry, member, score, low)
+    return nearest(entry, member, score, low, nil, is_out)
   end
 
-  -- The member of the highest score below `high`, and that.
-  function plan.zprevious(key, high)
+  -- The member of the highest score below `high`, and that; `is_out` as in `plan.znext`.
+  function plan.zprevious(key, high, is_out)
     local entry = entry_of(zsets, key)
     local member, score
     if not wiped[key] then
       member, score = unchanged(entry, function(from, number)
         return call('ZREVRANGEBYSCORE', key, '(' .. digits(high), '-inf', 'WITHSCORES', 'LIMIT', from, number)
-      end)
+      end, is_out)
     end
-    return nearest(entry, member, score, nil, high)
+    return nearest(entry, member, score, nil, high, is_out)
   end
 
   -- Up to `most` members with scores up to `high`, the lowest first.

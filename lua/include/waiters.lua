@@ -7,6 +7,8 @@
 -- on the channel of its bell wakes it before its instant. The member "*" of promises is the last promise of those with a cost.
 local GRACE = 1000000
 local MOST_COSTS = 128 -- of so many who wait the costs are looked at, the first ones; the others count as one slot each
+local MOST_SOUGHT = 5000 -- dead waiters that one call passes by
+local MOST_DEAD = 100 -- of these, that it takes out; later calls take out the others
 local WORTH_A_RING = 1000 -- nobody is woken for less than this
 
 local waiters = module(function(waiters)
@@ -60,23 +62,40 @@ local waiters = module(function(waiters)
     return wanted
   end
 
-  -- Whether the waiter lives: somebody listens for its bell.
-  local function is_heard(token, bells)
-    return redis.call('PUBSUB', 'NUMSUB', bells .. string.match(token, '^[^:]*'))[2] > 0
+  local is_heard, sought, dead = {}, 0, 0
+
+  -- The nearest waiter that lives, which means that somebody listens for its bell, and its arrival. `near` is `plan.znext` or
+  -- `plan.zprevious`. Some of the dead before it are taken out. The last result: whether too many are dead to know it.
+  local function living(scope, near, from, bells)
+    local passed = {}
+    local token, arrived = near(scope.waiters, from, function(token)
+      local bell = string.match(token, '^[^:]*')
+      if is_heard[bell] == nil then
+        is_heard[bell] = redis.call('PUBSUB', 'NUMSUB', bells .. bell)[2] > 0
+      end
+      if is_heard[bell] or sought == MOST_SOUGHT then
+        return false
+      end
+      sought = sought + 1
+      passed[#passed + 1] = token
+      return true
+    end)
+    for i = 1, math.min(#passed, MOST_DEAD - dead) do
+      waiters.leave(scope, passed[i])
+      dead = dead + 1
+    end
+    return token, arrived, token and not is_heard[string.match(token, '^[^:]*')]
   end
 
-  -- How many slots those want who came before `arrived`, and the promise of the one directly before; the dead there are taken out.
+  -- How many slots those want who came before `arrived`, and the promise of the living one directly before. Where too many are
+  -- dead to know it, it is time to ask again.
   function waiters.before(scope, arrived, bells)
-    while true do
-      local token = plan.zprevious(scope.waiters, arrived)
-      if not token then
-        return 0, nil
-      end
-      if is_heard(token, bells) then
-        return wanted_before(scope, arrived), plan.zscore(scope.promises, token) or scope.now
-      end
-      waiters.leave(scope, token)
+    local token, its_arrival, is_unknown = living(scope, plan.zprevious, arrived, bells)
+    if not token then
+      return 0, nil
     end
+    local promise = is_unknown and scope.now or plan.zscore(scope.promises, token) or scope.now + GRACE
+    return wanted_before(scope, its_arrival + 1), promise
   end
 
   -- The instant from which the scope has room for one more behind `before` others, and the window that says so. Exact while
@@ -102,19 +121,12 @@ local waiters = module(function(waiters)
 
   -- Wakes the first living waiter who came after an instant, if it could have its slot earlier than it was promised.
   function waiters.ring_behind(scope, arrived, bells)
-    local token, its_arrival
-    repeat
-      token, its_arrival = plan.znext(scope.waiters, arrived)
-      if not token then
-        return
-      end
-      local heard = is_heard(token, bells)
-      if not heard then
-        waiters.leave(scope, token)
-      end
-    until heard
+    local token = living(scope, plan.znext, arrived, bells)
+    if not token then
+      return
+    end
     local promised = (plan.zscore(scope.promises, token) or scope.now) - GRACE
-    local at = waiters.free_behind(scope, wanted_before(scope, its_arrival) + cost_of(token) - 1)
+    local at = waiters.free_behind(scope, wanted_before(scope, arrived) + cost_of(token) - 1)
     if math.max(at, scope.now) + WORTH_A_RING < promised then
       plan.publish(bells .. string.match(token, '^[^:]*'), (string.match(token, '^[^*]*')))
     end

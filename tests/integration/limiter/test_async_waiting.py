@@ -117,6 +117,18 @@ def test_a_task_is_told_at_its_timeout_and_leaves_the_line(run: Run, redis: Data
     assert redis.keys() == [KEYS.scope("user").encode()]
 
 
+def test_very_many_killed_waiters_keep_no_room_from_a_task_that_does_not_wait(run: Run, redis: Database) -> None:
+    instants = {f"killed:{n}": (1 << 52) + n for n in range(6000)}
+    arrivals = {token: n for n, token in enumerate(instants)}
+    redis.zadd(KEYS.waiters("user"), arrivals)
+    redis.zadd(KEYS.promises("user"), instants)
+
+    async def body(limiter: AsyncLimiter) -> None:
+        assert await limiter.acquire(USER, "a", timeout=0) == Admitted("a")
+
+    run(body)
+
+
 def test_a_line_of_another_type_is_met_before_anything_of_the_call_is_charged(run: Run, redis: Database) -> None:
     async def body(limiter: AsyncLimiter) -> None:
         await limiter.acquire(USER, "a")

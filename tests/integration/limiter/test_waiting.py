@@ -262,6 +262,46 @@ def test_a_waiter_that_is_killed_does_not_keep_what_is_given_back(
     assert list(admissions(redis)) == ["next"]
 
 
+def enter_dead(redis: Database, count: int) -> None:
+    """So many callers stand in the line whose process was killed."""
+    seconds, micros = redis.time()
+    arrived_us = seconds * US + micros
+    tokens = {f"killed:{n}": arrived_us + n for n in range(count)}
+    redis.zadd(KEYS.waiters("user"), tokens)
+    redis.zadd(KEYS.promises("user"), dict.fromkeys(tokens, arrived_us + 3600 * US))
+
+
+def test_a_slot_that_is_given_back_goes_past_a_thousand_who_were_killed(limiter: Limiter, redis: Database) -> None:
+    user = scope("1/1h")
+    bell = KEYS.bells + "killed"
+    limiter.acquire(user, "a")
+    with redis.pubsub() as killed:
+        killed.subscribe(bell)
+        until(lambda: killed.get_message(timeout=ANSWER_S), "a subscription", PATIENCE_S)
+        enter_dead(redis, 1000)
+        thread = in_thread(lambda: limiter.acquire((user, RECORD), "next"))
+        await_line(redis, 1001)
+    until(lambda: dict(redis.pubsub_numsub(bell))[bell.encode()] == 0 or None, "nobody at the bell", PATIENCE_S)
+    assert limiter.release(user, "a")
+    ended(thread)
+    assert list(admissions(redis)) == ["next"]
+
+
+def test_one_call_takes_a_bounded_number_of_killed_waiters_out(limiter: Limiter, redis: Database) -> None:
+    user = scope("1/1h")
+    limiter.acquire(user, "a")
+    enter_dead(redis, 1000)
+    with pytest.raises(RateLimited) as refused:
+        limiter.acquire(user, "b", timeout=0)
+    assert 3500 < refused.value.retry_after <= 3600, "nobody alive is before it"
+    assert redis.zcard(KEYS.waiters("user")) == 900
+
+
+def test_very_many_killed_waiters_keep_no_room_from_who_does_not_wait(limiter: Limiter, redis: Database) -> None:
+    enter_dead(redis, 6000)
+    assert limiter.acquire(scope("1/1h"), "a", timeout=0) == Admitted("a")
+
+
 def test_a_waiter_that_does_not_come_holds_up_the_next_for_a_second(
     redis_url: str, limiter: Limiter, redis: Database
 ) -> None:
