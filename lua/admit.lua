@@ -275,7 +275,7 @@ local function keep_tallies(groups)
       if counts_for and counts_for ~= tally.holder then
         digest.split_off(at, tally.id, tally.key)
       elseif counts_for then
-        digest.count_until(at, tally.key, at.now + wait_of(only.group.verdict))
+        digest.count_until(tally.key, at.now + wait_of(only.group.verdict))
       end
       local was_buffered = digest.suppress(at, tally, tally.number, tally.why, tally.texts)
       if was_buffered then

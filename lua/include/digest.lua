@@ -13,7 +13,7 @@
 --                 labels for the record; remember: '1' if it is to be remembered.
 --                 Lives until its digest message has told of all, or the buffered single has left. That of repeats,
 --                 'repeat:CATEGORY:DIGEST', is there from the post of the message that they are counted in, until `next`: when
---                 another one may be posted; event: the id of the event that was posted; text: what its message said at first;
+--                 another one may be posted; it has a lifetime while no repeat has come; event: the id of the event that was posted; text: what its message said at first;
 --                 subject: what it is about, and name: its name, as in include/subjects.lua, where it says what it is about.
 --                 Where another message takes its place before all repeats are told, the tally goes on as 'repeat:CATEGORY:DIGEST+SEQ'.
 --
@@ -178,6 +178,7 @@ local digest = module(function(digest)
     end
     if not has_event then
       plan.sadd(at.tallies, tally.id)
+      plan.persist(tally.key)
       digest.park(at, tally.id, digest.new_header(at), tally.until_us or (first or at.now) + tally.delay_us)
     elseif edit then
       local timer = plan.zscore(at.timers, tally.id)
@@ -309,9 +310,8 @@ local digest = module(function(digest)
   end
 
   -- Repeats are counted in the message until then: the limits may be others than those by which it was posted.
-  function digest.count_until(at, key, until_us)
+  function digest.count_until(key, until_us)
     plan.hset(key, 'next', digits(until_us))
-    plan.keep_alive(key, until_us - at.now + digest.HOUR_US)
   end
 
   -- The message that repeats are counted in is posted, until `next_us` the only one. Repeats may have come before.
@@ -323,9 +323,11 @@ local digest = module(function(digest)
     for field, value in pairs(message) do
       plan.hset(key, field, value)
     end
-    digest.count_until(at, key, next_us)
+    digest.count_until(key, next_us)
     if plan.zscore(at.timers, tally.id) then
       plan.zadd(at.timers, at.now, tally.id)
+    elseif not plan.hget(at.events, tally.id) then -- no message has to tell of it
+      plan.keep_alive(key, next_us - at.now + HOUR_US)
     end
   end
 

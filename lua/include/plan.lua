@@ -407,6 +407,12 @@ local plan = module(function(plan)
     end
   end
 
+  -- The key lives until it is deleted.
+  function plan.persist(key)
+    lifetimes[key], lives_ms[key] = nil, math.huge
+    plan.write('PERSIST', key)
+  end
+
   -- A whole number that a key holds: 0 where there is none, nil where it holds something else.
   function plan.number(key)
     if stored[key] == nil then

@@ -16,6 +16,7 @@ from dispatcher.core.posts import Receipt, Rejected, Retryable
 from dispatcher.core.units import US
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.explanations import Explanations
+from dispatcher.store.operator_controls import Pausing
 from tests.support.deferral import run
 from tests.support.servers import Database
 from tests.support.stage import BACKOFF_US, UNPACED, Stage, Worker, policy_of
@@ -270,6 +271,24 @@ class TestEdit:
         stage.clock.now_us += HOUR_US
         ann.run()
         assert stage.snapshot().all_tallies == 0
+
+    def test_repeats_are_kept_until_they_are_told_however_long_posting_is_paused(
+        self, stage: Stage, ann: Worker
+    ) -> None:
+        stage.send("a", dedup_key="db1")
+        ann.run()
+        (tally,) = stage.redis.keys(stage.keys.tally("repeat:*"))
+        assert 0 < stage.redis.ttl(tally) <= 2 * 3_600, "no repeat has come"
+        pausing = Pausing(stage.redis, stage.keys, clock=stage.clock)
+        pausing.pause("*", "ed", "Slack is being moved")
+        stage.send("b", dedup_key="db1")
+        ann.run()
+        assert stage.redis.ttl(tally) == -1
+        stage.clock.now_us += 3 * HOUR_US
+        pausing.resume("*")
+        ann.run()
+        assert [message.text.split(",")[0] for _, _, message in ann.desk.edits] == ["text of a\n_x2"]
+        assert not stage.redis.exists(tally)
 
     def test_a_recovery_after_the_window_tells_the_count_too(self, stage: Stage, ann: Worker) -> None:
         stage.send("a", "b", dedup_key="db1")
