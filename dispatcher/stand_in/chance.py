@@ -20,11 +20,11 @@ from dispatcher.stand_in.faults import (
     Fault,
     Hang,
     Page,
-    RateLimited,
     Reset,
     SlackError,
     Slow,
     Text,
+    TooManyRequests,
     landed,
     not_landed,
 )
@@ -49,8 +49,8 @@ _NO_ANSWER: Final = frozenset(
 """Causes below any answer."""
 
 _PLAYED: Final = {
-    "http_429": (not_landed(RateLimited("1")),),
-    "ratelimited": (not_landed(RateLimited("2")),),
+    "http_429": (not_landed(TooManyRequests("1")),),
+    "ratelimited": (not_landed(TooManyRequests("2")),),
     "http_3*": (landed(Page(302)), not_landed(Page(302))),
     "http_4*": (not_landed(Page(403)),),
     "http_5*": (landed(Page(500)), not_landed(Page(502)), landed(Page(503)), not_landed(Page(503))),

@@ -57,7 +57,7 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class RateLimited:
+class TooManyRequests:
     """HTTP 429 with any Retry-After, or none. The stand-in's rates know nothing of it; who ignores it is counted."""
 
     retry_after: str | None = "1"
@@ -112,7 +112,7 @@ class Drip:
     at_once: int = 0
 
 
-OddAnswer: TypeAlias = SlackError | Page | RateLimited | Text | Held | Slow
+OddAnswer: TypeAlias = SlackError | Page | TooManyRequests | Text | Held | Slow
 BrokenAnswer: TypeAlias = CutBody | Reset | Close | Hang | Drip
 FaultReply: TypeAlias = OddAnswer | BrokenAnswer
 

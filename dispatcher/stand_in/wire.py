@@ -217,7 +217,7 @@ class Handler(BaseHTTPRequestHandler):
         match reply:
             case fault.SlackError(code):
                 self._answer(refused(call.method, code))
-            case fault.RateLimited(retry_after):
+            case fault.TooManyRequests(retry_after):
                 if retry_after is not None and retry_after.isdecimal():
                     self.server.workspace.told_to_wait(call, int(retry_after))
                 self._answer(rate_limited(call.method, retry_after))

@@ -12,7 +12,7 @@ import pytest
 from dispatcher.core.units import US
 from dispatcher.producer.blocking import Producer
 from dispatcher.server.clients import connect
-from dispatcher.stand_in import RateLimited, StandIn, not_landed
+from dispatcher.stand_in import StandIn, TooManyRequests, not_landed
 from dispatcher.store.snapshot import Books, Snapshot
 from tests.support.kill_round import KEYS, QUEUE
 from tests.support.killable_workers import KillableWorkers
@@ -111,7 +111,7 @@ def test_a_channel_that_cools_down_holds_up_no_other_of_its_category(
     redis: Database, redis_url: str, killable: KillableWorkers, slack: StandIn, tmp_path: Path
 ) -> None:
     books, producer = Books(redis, KEYS, QUEUE), Producer(connect(redis_url))
-    slack.faults.add(not_landed(RateLimited(retry_after=str(COOL_S))))
+    slack.faults.add(not_landed(TooManyRequests(retry_after=str(COOL_S))))
     start_workers(killable, redis_url, slack, tmp_path, "10/500ms")
     try:
         producer.send("later", "0", channel="#cold")

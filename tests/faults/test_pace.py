@@ -15,7 +15,7 @@ import pytest
 
 from dispatcher.producer.blocking import Producer
 from dispatcher.server.clients import connect
-from dispatcher.stand_in import STRICT, Fault, RateLimited, Setup, Slow, StandIn, landed, not_landed
+from dispatcher.stand_in import STRICT, Fault, Setup, Slow, StandIn, TooManyRequests, landed, not_landed
 from dispatcher.stand_in.faults import POST, Faults
 from dispatcher.store.snapshot import Books
 from tests.support.kill_round import KEYS, QUEUE
@@ -138,7 +138,7 @@ def test_a_channel_gets_what_its_pace_allows_and_nobody_is_told_to_wait(  # noqa
 def test_while_one_channel_cools_down_the_others_keep_their_pace(
     redis_url: str, killable: KillableWorkers, slack: StandIn, tmp_path: Path
 ) -> None:
-    slack.faults.add(not_landed(RateLimited(str(COOL_S))))  # for whoever comes first
+    slack.faults.add(not_landed(TooManyRequests(str(COOL_S))))  # for whoever comes first
     arrived = drain(killable, redis_url, slack, tmp_path, "1/1s", 3, 6)
     (cold,) = slack.workspace.traffic.waits
     assert slack.workspace.inside_retry_after == 0

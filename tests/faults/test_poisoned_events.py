@@ -16,7 +16,7 @@ from dispatcher.core.states import DeadLettered, Sent
 from dispatcher.core.transitions import MAX_ATTEMPTS
 from dispatcher.core.units import US
 from dispatcher.slack.taxonomy import Meaning, row_for
-from dispatcher.stand_in import FaultReply, Hang, Page, RateLimited, Reset, SlackError, Text
+from dispatcher.stand_in import FaultReply, Hang, Page, Reset, SlackError, Text, TooManyRequests
 from tests.support.poison import POISONS, Credential, Poison, Slack, open_slack
 from tests.support.quiet_stage import QuietStage
 from tests.support.servers import Database
@@ -69,7 +69,7 @@ def cool_down_us(poison: Poison) -> int:
     if poison.meaning is not Meaning.COOL_DOWN or poison.fault is None:
         return 0
     reply = poison.fault.reply
-    return int(reply.retry_after or 0) * US if isinstance(reply, RateLimited) else row_for(poison.code).cool_down_us
+    return int(reply.retry_after or 0) * US if isinstance(reply, TooManyRequests) else row_for(poison.code).cool_down_us
 
 
 def poisoned(poison: Poison, many: int, channels: int) -> list[Arrival]:
@@ -208,7 +208,7 @@ TOGETHER: Final = [
         the_poison("reply_timeout", Hang),
         the_poison("access_denied"),
         the_poison("request_timeout"),
-        the_poison("http_429", RateLimited),
+        the_poison("http_429", TooManyRequests),
     )
     for credential in Credential
     for many in (1, 5, 8)
@@ -216,7 +216,7 @@ TOGETHER: Final = [
 ]
 TOGETHER_SHORT: Final = [
     (the_poison("http_5*", Page), Credential.WEBHOOK, 5),
-    (the_poison("http_429", RateLimited), Credential.HISTORY, 1),
+    (the_poison("http_429", TooManyRequests), Credential.HISTORY, 1),
 ]
 
 

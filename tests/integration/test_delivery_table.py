@@ -15,7 +15,7 @@ from dispatcher.core.units import US
 from dispatcher.slack.credentials import BotToken
 from dispatcher.slack.sink import SlackSink
 from dispatcher.slack.taxonomy import TABLE, Meaning, Row, row_for
-from dispatcher.stand_in import Drip, Fault, Hang, RateLimited, SlackError, StandIn, not_landed
+from dispatcher.stand_in import Drip, Fault, Hang, SlackError, StandIn, TooManyRequests, not_landed
 from dispatcher.stand_in.chance import faults_of
 from tests.support.servers import Database
 from tests.support.slack import slack_sink, token_sink, webhook_sink
@@ -111,7 +111,7 @@ def test_each_row_of_the_table(slack: StandIn, stage: Stage, row: Row, fault: Fa
     slack.faults.add(fault)
     post(ann)
     check_meaning(stage, row, fault.reply.code if isinstance(fault.reply, SlackError) else None)
-    if isinstance(fault.reply, RateLimited):
+    if isinstance(fault.reply, TooManyRequests):
         assert stage.snapshot().cooldowns["#ops"] == stage.clock.now_us + int(fault.reply.retry_after or 0) * US
     elif row.meaning is Meaning.COOL_DOWN:
         assert stage.snapshot().cooldowns["#ops"] == stage.clock.now_us + row.cool_down_us
@@ -127,7 +127,7 @@ def test_each_row_of_the_table(slack: StandIn, stage: Stage, row: Row, fault: Fa
 @pytest.mark.parametrize("code", OF_WEBHOOKS)
 def test_each_row_through_a_webhook(slack: StandIn, stage: Stage, code: str) -> None:
     ann = worker_of(stage, webhook_sink(slack))
-    reply = RateLimited("3") if code == "rate_limited" else SlackError(code)
+    reply = TooManyRequests("3") if code == "rate_limited" else SlackError(code)
     slack.faults.add(not_landed(reply))
     post(ann)
     check_meaning(stage, row_for(code), code)

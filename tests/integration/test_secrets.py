@@ -19,12 +19,12 @@ from dispatcher.stand_in import (
     CutBody,
     FaultReply,
     Page,
-    RateLimited,
     Reset,
     Setup,
     SlackError,
     StandIn,
     Text,
+    TooManyRequests,
     landed,
     not_landed,
 )
@@ -135,7 +135,14 @@ def go_through_failures(scene: Scene) -> None:
     slack = scene.slack
     echo = f"<html>no service for {TOKEN} at {slack.webhook_url}</html>"
     pages: list[FaultReply] = [Page(status, echo) for status in (200, 302, 403, 404, 429, 500, 503)]
-    others: list[FaultReply] = [Text(echo), RateLimited("1"), Reset(), Close(), CutBody(), SlackError("msg_too_long")]
+    others: list[FaultReply] = [
+        Text(echo),
+        TooManyRequests("1"),
+        Reset(),
+        Close(),
+        CutBody(),
+        SlackError("msg_too_long"),
+    ]
     slack.faults.add(*(not_landed(reply) for reply in pages), *(landed(reply) for reply in others))
     events = [f'{{"category": "errors", "text": "t{n}", "channel": "#c{n}"}}' for n in range(len(pages + others) + 2)]
     assert scene.run("send", "--stdin", stdin="\n".join(events)) == 0

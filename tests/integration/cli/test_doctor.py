@@ -28,7 +28,7 @@ from dispatcher.server.clients import connect
 from dispatcher.server.keys import Keys
 from dispatcher.settings.environment import Settings
 from dispatcher.slack.taxonomy import row_for
-from dispatcher.stand_in import FaultReply, Page, RateLimited, Setup, SlackError, StandIn, not_landed
+from dispatcher.stand_in import FaultReply, Page, Setup, SlackError, StandIn, TooManyRequests, not_landed
 from dispatcher.store.intake import claim_namespace
 from dispatcher.store.leases import Outbox
 from dispatcher.store.operator_controls import Pausing
@@ -590,7 +590,7 @@ def test_a_scope_that_the_limits_file_needs_for_names_and_icons_is_missed(is_the
     ("reply", "level", "said"),
     [
         (SlackError("token_revoked"), ERROR, "token_revoked: Slack does not accept the token"),
-        (RateLimited("30"), WARNING, "ratelimited: Slack asks to come back in 30s, the token was not checked"),
+        (TooManyRequests("30"), WARNING, "ratelimited: Slack asks to come back in 30s, the token was not checked"),
         (
             Page(200, "<html>proxy: login</html>"),
             ERROR,

@@ -27,7 +27,17 @@ from dispatcher.slack.credentials import BotToken, Webhook
 from dispatcher.slack.replies import Workspace
 from dispatcher.slack.sink import LeavingOut, SlackSink
 from dispatcher.slack.taxonomy import problem
-from dispatcher.stand_in import STRICT, FaultReply, Hang, RateLimited, Setup, SlackError, StandIn, landed, not_landed
+from dispatcher.stand_in import (
+    STRICT,
+    FaultReply,
+    Hang,
+    Setup,
+    SlackError,
+    StandIn,
+    TooManyRequests,
+    landed,
+    not_landed,
+)
 from tests.support.raw_server import POSTED, RawServer, http_reply, read_request
 from tests.support.slack import Clock, slack_sink, token_sink, webhook_sink
 
@@ -126,7 +136,7 @@ def test_a_message_without_a_look_is_not_posted_again_for_a_missing_scope(slack:
 
 
 def test_the_answer_to_the_second_request_is_the_result(slack: StandIn) -> None:
-    slack.faults.add(not_landed(SlackError("missing_scope")), not_landed(RateLimited("7")))
+    slack.faults.add(not_landed(SlackError("missing_scope")), not_landed(TooManyRequests("7")))
     sink = token_sink(slack)
     assert sink.post(STYLED) == problem("ratelimited", retry_after_us=7_000_000)
     receipt = sink.post(STYLED)  # the lesson was learnt before
@@ -211,7 +221,7 @@ def test_a_message_refused_for_another_reason_is_not_tried_without_its_blocks(sl
     assert len(slack.ledger) == 0
 
 
-@pytest.mark.parametrize("reply", [SlackError("internal_error"), SlackError("invalid_auth"), RateLimited("7")])
+@pytest.mark.parametrize("reply", [SlackError("internal_error"), SlackError("invalid_auth"), TooManyRequests("7")])
 def test_a_message_without_a_definite_refusal_of_its_content_is_not_posted_again(
     slack: StandIn, reply: FaultReply
 ) -> None:
@@ -237,7 +247,7 @@ def test_a_message_without_blocks_is_rejected_after_one_request(slack: StandIn) 
 
 def test_refused_blocks_are_not_tried_again_until_the_event_ends(slack: StandIn) -> None:
     sink = token_sink(slack)
-    slack.faults.add(not_landed(SlackError("invalid_blocks")), not_landed(RateLimited("1")))
+    slack.faults.add(not_landed(SlackError("invalid_blocks")), not_landed(TooManyRequests("1")))
     assert isinstance(sink.post(WITH_BLOCKS), RateLimitedBySlack)
     other = Message("e2", "#ops", "down", (SECTION,))
     assert sink.post(other) == Receipt(*last(slack))

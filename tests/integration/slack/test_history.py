@@ -24,12 +24,12 @@ from dispatcher.stand_in import (
     FaultReply,
     Hang,
     Page,
-    RateLimited,
     Reset,
     Setup,
     SlackError,
     StandIn,
     Text,
+    TooManyRequests,
     not_landed,
 )
 from dispatcher.stand_in.channels import channel_id
@@ -353,7 +353,7 @@ def test_a_longer_page_shows_that_a_429_after_fifteen_messages_was_a_passing_one
     slack = start()
     fifteen = page_of(*[OTHER] * 15, cursor="a", has_more=True)
     sink = token_sink(slack)
-    slack.faults.add(not_landed(fifteen), not_landed(RateLimited("7")), kind=HISTORY)
+    slack.faults.add(not_landed(fifteen), not_landed(TooManyRequests("7")), kind=HISTORY)
     assert isinstance(sink.scan(search("event-1", channel=OPS)).rest, ScanLater)
     longer = page_of(*[OTHER] * 16, cursor="a", has_more=True)
     slack.faults.add(not_landed(longer), not_landed(fifteen), not_landed(page_of(SHOWN)), kind=HISTORY)
@@ -513,7 +513,7 @@ def test_connections_that_are_refused_did_not_reach_slack(start: Start) -> None:
 def test_a_429_names_the_time_for_which_nobody_reads(start: Start, method: str) -> None:
     slack = start()
     deliver(slack)
-    slack.faults.add(not_landed(RateLimited("17")), kind=method)
+    slack.faults.add(not_landed(TooManyRequests("17")), kind=method)
     rest = token_sink(slack).scan(search("event-1")).rest
     assert rest == ScanLater("ratelimited", f"Slack limits {method}", 17 * US, reached=True)
 

@@ -35,12 +35,12 @@ from dispatcher.stand_in import (
     FaultReply,
     Hang,
     Page,
-    RateLimited,
     Reset,
     Setup,
     SlackError,
     StandIn,
     Text,
+    TooManyRequests,
     landed,
     not_landed,
 )
@@ -105,7 +105,7 @@ def test_many_threads_post_through_one_sink(slack: StandIn) -> None:
 @pytest.mark.parametrize(
     ("reply", "kind"),
     [
-        (RateLimited("7"), RateLimitedBySlack),
+        (TooManyRequests("7"), RateLimitedBySlack),
         (SlackError("ratelimited"), RateLimitedBySlack),
         (SlackError("request_timeout"), Retryable),
         (SlackError("invalid_auth"), Paused),
@@ -159,7 +159,9 @@ def test_an_ok_that_was_to_go_on_is_ambiguous() -> None:
 
 
 def test_a_429_names_the_cool_down(slack: StandIn) -> None:
-    slack.faults.add(not_landed(RateLimited("7")), not_landed(RateLimited("2.5")), not_landed(RateLimited(None)))
+    slack.faults.add(
+        not_landed(TooManyRequests("7")), not_landed(TooManyRequests("2.5")), not_landed(TooManyRequests(None))
+    )
     results = [token_sink(slack).post(MESSAGE) for _ in range(3)]
     assert results == [problem("ratelimited", retry_after_us=us) for us in (7_000_000, 2_500_000, 1_000_000)]
 

@@ -17,11 +17,11 @@ from dispatcher.stand_in import (
     Faults,
     Hang,
     Outage,
-    RateLimited,
     Reset,
     Setup,
     SlackError,
     StandIn,
+    TooManyRequests,
     landed,
     not_landed,
 )
@@ -157,9 +157,9 @@ def test_readings_and_edits_are_befallen_too(method: str) -> None:
 def test_a_queued_fault_goes_before_chance_and_a_reset_clears_both() -> None:
     dice = Chance(1, 1.0, [not_landed(SlackError("fatal_error"))])
     with StandIn(faults=Faults(dice)) as slack:
-        slack.faults.add(not_landed(SlackError("internal_error")), not_landed(RateLimited("3")))
+        slack.faults.add(not_landed(SlackError("internal_error")), not_landed(TooManyRequests("3")))
         assert [post(slack)["error"] for _ in range(3)] == ["internal_error", "ratelimited", "fatal_error"]
-        expected = {"internal_error, not landed": 1, "rate limited, not landed": 1, "fatal_error, not landed": 1}
+        expected = {"internal_error, not landed": 1, "too many requests, not landed": 1, "fatal_error, not landed": 1}
         assert request(slack.url + "ledger").json["faults"] == expected
         slack.faults.add(not_landed(SlackError("internal_error")))
         request(slack.url + "reset", "")

@@ -22,13 +22,13 @@ from dispatcher.stand_in import (
     Held,
     Hold,
     Page,
-    RateLimited,
     Reset,
     Setup,
     SlackError,
     Slow,
     StandIn,
     Text,
+    TooManyRequests,
     landed,
     not_landed,
 )
@@ -47,7 +47,7 @@ def slack() -> Iterator[StandIn]:
     [
         SlackError("fatal_error"),
         Page(503),
-        RateLimited("7"),
+        TooManyRequests("7"),
         Text(""),
         Text("{nope"),
         CutBody(),
@@ -67,11 +67,13 @@ def test_a_fault_says_by_itself_whether_the_post_landed(slack: StandIn, reply: F
     assert slack.faults.played == 2
 
 
-@pytest.mark.parametrize("fault", [landed(RateLimited("7")), not_landed(RateLimited("7"))], ids=["landed", "not"])
+@pytest.mark.parametrize(
+    "fault", [landed(TooManyRequests("7")), not_landed(TooManyRequests("7"))], ids=["landed", "not"]
+)
 def test_a_post_within_the_retry_after_of_a_fault_is_counted(fault: Fault) -> None:
     clock = Clock()
     with StandIn(setup=Setup(clock=clock)) as slack:
-        slack.faults.add(fault, landed(RateLimited("soon")), landed(RateLimited(None)))
+        slack.faults.add(fault, landed(TooManyRequests("soon")), landed(TooManyRequests(None)))
         for _ in range(3):
             call(slack, "chat.postMessage", channel="ops", text="hi")
             clock.now += 3.5

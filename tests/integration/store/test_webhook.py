@@ -15,7 +15,7 @@ from dispatcher.core.states import GRACE_US, Sent
 from dispatcher.core.units import US
 from dispatcher.logs.event_log import facts_of
 from dispatcher.slack.sink import SlackSink
-from dispatcher.stand_in import STRICT, RateLimited, Setup, SlackError, StandIn, not_landed
+from dispatcher.stand_in import STRICT, Setup, SlackError, StandIn, TooManyRequests, not_landed
 from dispatcher.store.explanations import Explanations
 from dispatcher.store.parked_events import ParkedEvents, ParkedFilter
 from dispatcher.store.silences import Silencing, Wanted
@@ -126,7 +126,7 @@ def test_what_a_category_and_its_routes_name_is_ignored_too(stage: Stage, slack:
 
 def test_a_retry_after_holds_for_every_event(stage: Stage, slack: StandIn) -> None:
     ann, bob = by_webhook(stage, slack), by_webhook(stage, slack, "bob")
-    slack.faults.add(not_landed(RateLimited("5")))
+    slack.faults.add(not_landed(TooManyRequests("5")))
     send(stage, *IN_CHANNELS)
     run(stage, ann, bob, seconds=5)
     assert (slack.workspace.posts, posted(slack)) == (1, [])
@@ -275,7 +275,7 @@ class TestTheCredentialChanges:
         ann, bob = by_webhook(stage, slack), by_token(stage, slack)
         send(stage, *["#a"] * 5, category="few")
         run(stage, ann, seconds=5)
-        slack.faults.add(not_landed(RateLimited("60")))
+        slack.faults.add(not_landed(TooManyRequests("60")))
         run(stage, ann, seconds=10)
         assert stage.line(WEBHOOK) == ["digest:few"]
         run(stage, bob, seconds=60)

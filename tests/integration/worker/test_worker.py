@@ -19,7 +19,7 @@ from dispatcher.core.event import Event
 from dispatcher.producer.blocking import Producer
 from dispatcher.server.keys import Keys
 from dispatcher.settings.environment import Settings
-from dispatcher.stand_in import Held, Hold, RateLimited, Reset, SlackError, StandIn, landed, not_landed
+from dispatcher.stand_in import Held, Hold, Reset, SlackError, StandIn, TooManyRequests, landed, not_landed
 from dispatcher.stand_in.faults import Fault
 from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.snapshot import Books, Snapshot
@@ -201,7 +201,7 @@ def test_a_post_without_an_answer_is_reconciled_and_arrives_once_on_one_slot(
 
 
 def test_a_429_is_one_delay_for_the_whole_fleet(start: Start, slack: StandIn, producer: Producer) -> None:
-    slack.faults.add(not_landed(RateLimited(retry_after="1")))
+    slack.faults.add(not_landed(TooManyRequests(retry_after="1")))
     producer.send_many({"category": "errors", "text": str(n), "channel": "#busy"} for n in range(3))
     producer.send("errors", "elsewhere", channel="#quiet")
     workers = drain(start, 2)
