@@ -2,19 +2,19 @@
 -- only, as many as fit into one answer, and two at least.
 --
 -- @prefixes leased line waits
--- KEYS      1 events, 2 leases, 3 requeued, 4 lines, 5 timers, 6 cooldowns, 7 pause, 8 dead, 9 dead_ids, 10 awaited, 11 seen as in
+-- KEYS      1 events, 2 leases, 3 lines, 4 timers, 5 cooldowns, 6 pause, 7 dead, 8 dead_ids, 9 awaited, 10 seen as in
 --             take.lua and settle.lua
---          12 13 14     LIST  the lanes high, normal, low (RQ's queues)
---          15 16 17 18  HASH  the index of the decision record (include/accounting.lua)
---          19 silences  HASH  id -> JSON (include/silences.lua)
---          20 paused    HASH  '*' or category -> JSON, what is paused by hand
---          21 failures  HASH  channel -> its posts in a row without a clear answer
---          22 scheduled  ZSET  as in take.lua
---          23 24        STRING, HASH  the version of the limits in force, and number -> what it says (publish.lua)
---          25 removed   ZSET  as in removals.lua
---          26 27        STREAM  the decision record, its parts `limited` and `others`
---          28 endings   ZSET  when each silence ends if nothing more matches (include/silences.lua)
---          29 ...       HASH  the RQ job of each of "ids"
+--          11 12 13     LIST  the lanes high, normal, low (RQ's queues)
+--          14 15 16 17  HASH  the index of the decision record (include/accounting.lua)
+--          18 silences  HASH  id -> JSON (include/silences.lua)
+--          19 paused    HASH  '*' or category -> JSON, what is paused by hand
+--          20 failures  HASH  channel -> its posts in a row without a clear answer
+--          21 scheduled  ZSET  as in take.lua
+--          22 23        STRING, HASH  the version of the limits in force, and number -> what it says (publish.lua)
+--          24 removed   ZSET  as in removals.lua
+--          25 26        STREAM  the decision record, its parts `limited` and `others`
+--          27 endings   ZSET  when each silence ends if nothing more matches (include/silences.lua)
+--          28 ...       HASH  the RQ job of each of "ids"
 -- ARGV[1]   JSON {"now": us | absent, "ids": [id, ...],
 --           "payloads": true: of all, else of those whose id is a digest, "limits": true | absent}
 -- Returns   [JSON {"now", "pause": {field: value}, "silences": {id: JSON}, "endings": {id: instant}, "paused": {category: JSON} | absent, "found": [facts, ...] for each id that is answered for,
@@ -22,7 +22,7 @@
 --           payload of each | '', ...]; facts: "id", and those that there are:
 --             "header": text of the record's (include/record.lua); with "malformed": true, what of it can be read; else
 --               where the event is:
---               "owner" who holds it, or "requeued": true,
+--               "owner" who holds it; without one it is requeued,
 --               "timer": its instant, on a timer or as a scheduled event,
 --               "before" of its line, "next": instant | "inf" (the line's, or that of the scope it waits for), "scope" its line
 --               waits for, "elsewhere": how many of other lines that wait for that scope go before it (LINES),
@@ -39,7 +39,7 @@ local NEAR = 10000 -- of longer lanes only the beginning is searched, all ids to
 local MOST_READ = 1048576 -- bytes of records and letters, in which one more may be on top
 local LINES = 20 -- so many lines of a scope are searched for events that go first; of other lines only the head counts
 
-local events, lines = KEYS[1], KEYS[4]
+local events, lines = KEYS[1], KEYS[3]
 local call = cjson.decode(ARGV[1])
 local near = math.ceil(NEAR / #call.ids)
 local now = microseconds(call.now)
@@ -76,13 +76,12 @@ local waits_for_room = false
 local function place(facts, id, header)
   if header.state ~= 'waiting' then
     facts.owner = holder(id)
-    facts.requeued = not facts.owner or nil
   elseif header.timer then
-    facts.timer = redis.call('ZSCORE', KEYS[5], id) or nil
+    facts.timer = redis.call('ZSCORE', KEYS[4], id) or nil
   elseif header.scheduled then
-    facts.timer = redis.call('ZSCORE', KEYS[22], id) or nil
+    facts.timer = redis.call('ZSCORE', KEYS[21], id) or nil
   elseif header.line then
-    facts.scope = redis.call('HGET', KEYS[10], header.line) or header.line
+    facts.scope = redis.call('HGET', KEYS[9], header.line) or header.line
     local rank = redis.call('ZSCORE', K.line_prefix .. header.line, id)
     facts.elsewhere = rank and before_elsewhere(K.waits_prefix .. facts.scope, header.line, rank) or nil
     waits_for_room = true
@@ -92,8 +91,8 @@ local function place(facts, id, header)
       facts.next = shared_at
     end
   else
-    facts.cooldown = redis.call('ZSCORE', KEYS[6], header.channel) or nil
-    facts.failures = redis.call('HGET', KEYS[21], header.channel) or nil
+    facts.cooldown = redis.call('ZSCORE', KEYS[5], header.channel) or nil
+    facts.failures = redis.call('HGET', KEYS[20], header.channel) or nil
     local line = header.entry or 'channel:' .. header.channel
     stands(facts, line, line, id)
   end
@@ -106,20 +105,20 @@ local function waiting_job(job, id)
     return nil
   end
   for lane = 1, 3 do
-    if KEYS[11 + lane] == 'rq:queue:' .. fields[1] then
+    if KEYS[10 + lane] == 'rq:queue:' .. fields[1] then
       return {
         lane = lane,
         status = fields[2] or '',
         enqueued_at = fields[3] or '',
         replayed = fields[4] and true or nil,
-        before = redis.call('LPOS', KEYS[11 + lane], id, 'MAXLEN', near) or nil,
+        before = redis.call('LPOS', KEYS[10 + lane], id, 'MAXLEN', near) or nil,
       }
     end
   end
 end
 
 local function letter_of(entry)
-  local row = redis.call('XRANGE', KEYS[8], entry, entry)[1]
+  local row = redis.call('XRANGE', KEYS[7], entry, entry)[1]
   local fields, payload = {}, ''
   for i = 1, row and #row[2] or 0, 2 do
     if row[2][i] == 'payload' then
@@ -173,8 +172,8 @@ for n, id in ipairs(call.ids) do
       place(facts, id, header)
     end
   end
-  facts.job = waiting_job(KEYS[28 + n], id)
-  local entry = redis.call('HGET', KEYS[9], id)
+  facts.job = waiting_job(KEYS[27 + n], id)
+  local entry = redis.call('HGET', KEYS[8], id)
   if entry then
     local buried
     facts.letter, buried = letter_of(entry)
@@ -182,21 +181,21 @@ for n, id in ipairs(call.ids) do
     payload, read = payload or buried, read + #buried
   end
   local decisions = {}
-  for i = 15, 18 do
+  for i = 14, 17 do
     local entry = redis.call('HGET', KEYS[i], id)
-    decisions[#decisions + 1] = entry and on_record(KEYS[i < 17 and 26 or 27], entry, id) or nil
+    decisions[#decisions + 1] = entry and on_record(KEYS[i < 16 and 25 or 26], entry, id) or nil
   end
   facts.decisions = #decisions > 0 and decisions or nil
-  facts.seen = redis.call('ZSCORE', KEYS[11], id) or nil
-  facts.removed = redis.call('ZSCORE', KEYS[25], id) or nil
+  facts.seen = redis.call('ZSCORE', KEYS[10], id) or nil
+  facts.removed = redis.call('ZSCORE', KEYS[24], id) or nil
   found[n] = facts
   payloads[n] = payload and (call.payloads or string.find(id, '^id%-%x+$')) and payload or ''
 end
 
 local version, limits
 if call.limits and waits_for_room then
-  version = redis.call('GET', KEYS[23]) or nil
-  limits = version and redis.call('HGET', KEYS[24], string.match(version, '^%d*')) or nil
+  version = redis.call('GET', KEYS[22]) or nil
+  limits = version and redis.call('HGET', KEYS[23], string.match(version, '^%d*')) or nil
 end
 
 local function hash_of(key)
@@ -205,10 +204,10 @@ local function hash_of(key)
 end
 return { cjson.encode({
   now = digits(now),
-  pause = hash_of(KEYS[7]),
-  silences = hash_of(KEYS[19]),
-  endings = pairs_of(redis.call('ZRANGE', KEYS[28], 0, -1, 'WITHSCORES')),
-  paused = hash_of(KEYS[20]),
+  pause = hash_of(KEYS[6]),
+  silences = hash_of(KEYS[18]),
+  endings = pairs_of(redis.call('ZRANGE', KEYS[27], 0, -1, 'WITHSCORES')),
+  paused = hash_of(KEYS[19]),
   found = found,
   version = version,
   limits = limits,

@@ -19,7 +19,7 @@
 --             "of": the category that a digest message tells of; the message waits with it | absent,
 --             "thread": name of its thread | absent, "shadow": [limit that would have refused it, ...] | absent}, ...],
 --           "threads": {"names", "roots": KEYS positions, "keep_us"} (include/threads.lua) | absent}
--- Returns   JSON {"now", "events": ["go" | ["go", ts] | ["pace" | "cooldown" | "paused", wait_us | null] | "lost", ...]}
+-- Returns   JSON {"events": ["go" | ["go", ts] | ["pace" | "cooldown" | "paused", wait_us | null] | "lost", ...]}
 --           go: marked as sending, post now; with a ts, under that message. lost: this worker holds it no more: its lease was
 --           taken over, or its header cannot be read and it is the next to be taken.
 --           {"stale": version in force} if that is not the call's: nothing was changed.
@@ -200,4 +200,4 @@ lines.write(channels)
 lines.ring_if_earlier(at)
 accounting.write_counts(at)
 plan.commit(at.posting)
-return string.format('{"now":%.0f,"events":[%s]}', at.now, table.concat(results, ','))
+return '{"events":[' .. table.concat(results, ',') .. ']}'

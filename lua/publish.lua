@@ -4,10 +4,9 @@
 -- KEYS      1 version STRING  'NUMBER-DIGEST' of the limits in force; permanent
 --           2 files   HASH    number -> JSON {"number", "digest", "content", "source", "by", "file", "at"} of the last KEPT versions; permanent
 --           3 digests ZSET    digest of a content -> number of the last version that had it, of the last REMEMBERED; permanent
---           4 lines, 5 timers  ZSET  see take.lua
---           6 reopening HASH  how far lines and timers were let to ask anew (include/due.lua): it begins again
---           7 leases  ZSET    owner -> end of its lease
---           8 wake    LIST    a token for one sleeper
+--           4 reopening HASH  how far lines and timers were let to ask anew (include/due.lua): it begins again
+--           5 leases  ZSET    owner -> end of its lease
+--           6 wake    LIST    a token for one sleeper
 -- ARGV[1]   JSON {"now": us | absent, "digest", "content", "source": tells the text that was read from others, "by", "file",
 --           "unless": "same": leave it when this content is in force, "known": when it ever was a version,
 --             "any": when any limits are in force,
@@ -17,7 +16,7 @@
 -- @include prelude
 -- @include plan
 
-local version, files, digests, reopening = KEYS[1], KEYS[2], KEYS[3], KEYS[6]
+local version, files, digests, reopening = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local KEPT, REMEMBERED = 20, 1000
 local call = cjson.decode(ARGV[1])
 local now = microseconds(call.now)
@@ -68,8 +67,8 @@ for _, kind in ipairs({ 'lines', 'timers' }) do
   plan.hset(reopening, kind, digits(now) .. ' 0')
 end
 plan.hset(reopening, 'shared', '0')
-for _ = 1, math.max(1, math.min(redis.call('ZCARD', KEYS[7]), 16)) do
-  plan.ring(KEYS[8])
+for _ = 1, math.max(1, math.min(redis.call('ZCARD', KEYS[5]), 16)) do
+  plan.ring(KEYS[6])
 end
 local told = answer(true)
 plan.commit(files)

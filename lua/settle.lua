@@ -53,7 +53,7 @@
 --               limit ends, or quiet hours until "until_us"; then "subject" is the name of what it is about; or
 --               {"key": position} of a digest message; its "told" says what it has done (include/digest.lua)}, ...],
 --           "threads": as in pace.lua, "counted": {field of metrics: by how much} | absent}
--- Returns   JSON {"now", "settled": [1 | 0, ...], "trimmed": dead letters lost to their bounds, "pause_changes": [{"began": kind,
+-- Returns   JSON {"settled": [1 | 0, ...], "trimmed": dead letters lost to their bounds, "pause_changes": [{"began": kind,
 --           "code", "detail"} | {"ended": kind}, ...] pauses}; 0: the lease was taken over, nothing was changed for the event
 -- Keys of slots are also built from names in the header of the event whose slot is released or charged.
 -- @include prelude
@@ -319,7 +319,7 @@ local function settle(event)
     silences.count(at, event.silenced, event.about, header.seq)
   end
   if event.remember then
-    accounting.remember(at, { event.id })
+    accounting.remember({ event.id })
   end
   if event.begins_thread then
     threads.forget(thread_keys, event.thread, header.root)
@@ -361,7 +361,7 @@ for field, by in pairs(call.counted or {}) do
   plan.count(at.metrics, field, by)
 end
 local changes = #pause.changes > 0 and cjson.encode(pause.changes) or '[]'
-local answer = string.format('{"now":%.0f,"settled":[%s],"trimmed":%d,"pause_changes":%s}', at.now, table.concat(settled, ','), trimmed, changes)
+local answer = string.format('{"settled":[%s],"trimmed":%d,"pause_changes":%s}', table.concat(settled, ','), trimmed, changes)
 accounting.write(at)
 plan.commit(at.posting)
 return answer

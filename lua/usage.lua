@@ -2,7 +2,7 @@
 --
 -- KEYS     one for each scope, as in gate.lua
 -- ARGV[1]  JSON {"now": us | absent, "scopes", "stores": see include/decide.lua}
--- Returns  JSON {"now": us, "scopes": [[[used, wait_us], ...], ...]}: for each window of each scope the slots that count now,
+-- Returns  JSON {"scopes": [[[used, wait_us], ...], ...]}: for each window of each scope the slots that count now,
 --          held ones included, and the time until there is room for one more (0: now)
 -- @include prelude
 -- @include plan
@@ -21,4 +21,4 @@ for i, scope in ipairs(scopes) do
   end
   scopes[i] = '[' .. table.concat(windows, ',') .. ']'
 end
-return string.format('{"now":%.0f,"scopes":[%s]}', now, table.concat(scopes, ','))
+return '{"scopes":[' .. table.concat(scopes, ',') .. ']}'

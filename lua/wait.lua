@@ -12,7 +12,7 @@
 --                    "join"   wait in the line of the scope that frees up last (of alternatives: in all their lines)
 --                    "leave"  the last call of a waiter: admitted or not, out of every line
 --                    "quit"   out of every line, not admitted}, ...]}
--- Returns  JSON {"now": us, "turns": [["arrived"] | ["arrived", scope, window, retry_after_us, ask_again_us], ...]}:
+-- Returns  JSON {"turns": [["arrived"] | ["arrived", scope, window, retry_after_us, ask_again_us], ...]}:
 --          admitted; or refused, by what, when there is room behind all who wait, and when to ask again: then, or earlier
 --          to see that who stands directly before still lives
 -- A waiter whose call is lost, or that dies, loses its place a second after the instant it was promised.
@@ -133,4 +133,4 @@ for _, scope in ipairs(scopes) do
   slots.write(scope)
 end
 plan.commit()
-return string.format('{"now":%.0f,"turns":[%s]}', now, table.concat(answers, ','))
+return '{"turns":[' .. table.concat(answers, ',') .. ']}'

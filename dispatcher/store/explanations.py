@@ -120,7 +120,7 @@ class ExplainCalls:
     def __init__(self, keys: Keys, queue: QueueKeys) -> None:
         self._queue = queue
         self._names = [
-            keys.events, keys.leases, keys.requeued, keys.lines, keys.timers, keys.cooldowns, keys.pause, keys.dead,
+            keys.events, keys.leases, keys.lines, keys.timers, keys.cooldowns, keys.pause, keys.dead,
             keys.dead_ids, keys.awaited, keys.seen, *queue.lanes, *keys.decisions,
             keys.silences, keys.paused, keys.failures, keys.scheduled, keys.limits_version, keys.limits_versions[0],
             keys.removed, *keys.decision_logs, keys.endings,

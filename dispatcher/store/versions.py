@@ -113,9 +113,7 @@ class Versions:
         Workers learn of it with their next call.
         """
         keys = self._keys
-        names = [
-            keys.limits_version, *keys.limits_versions, keys.lines, keys.timers, keys.reopening, keys.leases, keys.wake,
-        ]  # fmt: skip
+        names = [keys.limits_version, *keys.limits_versions, keys.reopening, keys.leases, keys.wake]
         call: dict[str, str | int] = {
             "digest": digest, "content": content, "source": source, "by": by, "file": file, "unless": unless.value,
         }  # fmt: skip

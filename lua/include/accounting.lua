@@ -37,7 +37,7 @@ local accounting = module(function(accounting)
   local MINUTE_US, HOUR_US, KEPT_US = 60000000, 3600000000, 172800000000
   local HAS_REASONS = { dropped = true, digested = true, dead = true }
 
-  function accounting.name(names, category, configured)
+  local function name_of(names, category, configured)
     if configured or plan.zscore(names, category) then
       return category
     end
@@ -109,7 +109,7 @@ local accounting = module(function(accounting)
   -- Gives an event its name in the books, unless it has one: a name is kept, whatever limits follow.
   function accounting.give_name(at, header, category, configured)
     if (header.counted or '') == '' then
-      header.counted = accounting.name(at.names, category, configured)
+      header.counted = name_of(at.names, category, configured)
       held[header.counted] = (held[header.counted] or 0) + 1
     end
     return header.counted
@@ -188,7 +188,7 @@ local accounting = module(function(accounting)
   end
 
   -- Plans the record of this call.
-  function accounting.write_record(at)
+  local function write_record(at)
     for name, part in pairs(parts) do
       local index, older, log = at[name], at[name .. '_older'], at[name .. '_log']
       local number = number_before(index, older, log) + part.number
@@ -219,14 +219,14 @@ local accounting = module(function(accounting)
   local remembered = {}
 
   -- Remembers the ids, and forgets twice as many whose time has come.
-  function accounting.remember(at, ids)
+  function accounting.remember(ids)
     for _, id in ipairs(ids) do
       remembered[#remembered + 1] = id
     end
   end
 
   -- Plans what is to be remembered.
-  function accounting.write_memory(at)
+  local function write_memory(at)
     if #remembered == 0 then
       return
     end
@@ -256,10 +256,10 @@ local accounting = module(function(accounting)
     for _, group in ipairs(groups) do
       if #group.ids > 0 then
         record('limited', group.ids, group.shown, digits(at.now) .. ' ' .. group.why)
-        local name = group.counted or accounting.name(at.names, group.category, group.configured)
+        local name = group.counted or name_of(at.names, group.category, group.configured)
         accounting.count_ended(group.outcome, name, #group.ids, group.why, group.counted ~= nil)
         if group.remember then
-          accounting.remember(at, group.ids)
+          accounting.remember(group.ids)
         end
       end
     end
@@ -268,7 +268,7 @@ local accounting = module(function(accounting)
   -- Plans all of it; at the end of a script.
   function accounting.write(at)
     accounting.write_counts(at)
-    accounting.write_record(at)
-    accounting.write_memory(at)
+    write_record(at)
+    write_memory(at)
   end
 end)

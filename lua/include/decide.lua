@@ -111,7 +111,7 @@ local gate = module(function(gate)
   end
 
   -- How many more a window of a scope has room for, after all that is planned.
-  function gate.left(scope, window)
+  local function left_of(scope, window)
     if not scope.live then
       scope.store.look(scope)
     end
@@ -227,7 +227,7 @@ local gate = module(function(gate)
         local scope = scopes[position]
         local at, room = (slots.room_at(scope)), math.huge
         for _, window in ipairs(scope.windows) do
-          room = math.min(room, gate.left(scope, window))
+          room = math.min(room, left_of(scope, window))
         end
         at = math.min(at, now + slots.largest(scope, US)) -- what rests on a held slot may say a day
         openings[n] = string.format('["%.0f",%d]', math.max(at, now), at > now and 0 or math.max(room, 1))
@@ -239,7 +239,7 @@ local gate = module(function(gate)
       for i, scope in ipairs(scopes) do
         left[i] = {}
         for n, window in ipairs(scope.windows) do
-          left[i][n] = string.format('%d', math.max(0, gate.left(scope, window)))
+          left[i][n] = string.format('%d', math.max(0, left_of(scope, window)))
         end
         left[i] = '[' .. table.concat(left[i], ',') .. ']'
       end

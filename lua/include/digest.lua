@@ -122,7 +122,7 @@ local digest = module(function(digest)
     accounting.count_ended('digested', header.counted, 1, why, true)
     accounting.record_limited(buffered, digits(last or at.now) .. ' ' .. why, plan.hget(tally.key, 'words'))
     if plan.hget(tally.key, 'remember') then
-      accounting.remember(at, { buffered })
+      accounting.remember({ buffered })
     end
     for _, field in ipairs({ 'buffered', 'name', 'remember', 'words' }) do
       plan.hdel(tally.key, field)
@@ -411,7 +411,7 @@ local digest = module(function(digest)
     if string.find(id, '^repeat:') and told.ends and total > told.shown then
       told.ends = nil -- these are told of too
     end
-    if told.ends and (total <= told.shown or string.find(id, '^repeat:')) then
+    if told.ends and total <= told.shown then
       leave_count(at, key, total)
       plan.hdel(at.events, id)
       plan.del(key)

@@ -35,7 +35,7 @@ local intake = module(function(intake)
   local jobs = {}
   local undecided -- the lowest seq that the owner has to decide
   local any -- which of the structures that know ids are not empty
-  intake.refused = {} -- groups that the pre-check ends, for the books, with what the answer says of them
+  local refused = {} -- groups that the pre-check ends, for the books, with what the answer says of them
   local groups = {} -- of each mark that the pre-check looked at, or false
   local may_be_over = false -- whether an event without a mark was handed out: it may tell of a recovery, which ends repeats
   local told_of, scopes, plain = {}, {}, {} -- of the pre-check, by the numbers of scopes: what is said of them, views, from when on they have room
@@ -64,7 +64,7 @@ local intake = module(function(intake)
     intake.bytes = intake.bytes + #text
   end
 
-  function intake.to_decide(seq)
+  local function to_decide(seq)
     undecided = math.min(undecided or seq, seq)
   end
 
@@ -72,7 +72,7 @@ local intake = module(function(intake)
   -- else.
   function intake.to_decide_again(seq)
     intake.any_old, may_be_over = true, true
-    intake.to_decide(seq)
+    to_decide(seq)
   end
 
   function intake.undecided()
@@ -204,7 +204,7 @@ local intake = module(function(intake)
         duplicates[#duplicates + 1] = id
       else
         entered[id] = 'new'
-        intake.to_decide(seq)
+        to_decide(seq)
         local text = string.format('{"seq":%.0f', seq) .. first_sight .. (again and ',"replays":' .. again or '') .. '}\n' .. payload
         new[#new + 1], new[#new + 2] = id, text
         if again then
@@ -377,7 +377,7 @@ local intake = module(function(intake)
       why = string.format('["dropped","%s","repeat",["%s","%s",%s],{"detail":%s%s}]', category, name, facts[3], wait_us,
         cjson.encode(first), since and ',"since_us":' .. digits(since) or ''),
     }
-    intake.refused[#intake.refused + 1] = group
+    refused[#refused + 1] = group
     return group
   end
 
@@ -402,7 +402,7 @@ local intake = module(function(intake)
       why = '["dropped","' .. category .. '",' .. scope_of(text, denial[1])[3][denial[2]] .. denial[3] .. '],{}]',
     } or false
     if group then
-      intake.refused[#intake.refused + 1] = group
+      refused[#refused + 1] = group
     end
     return group
   end
@@ -481,8 +481,8 @@ local intake = module(function(intake)
   -- ends them in many groups. `refusal_of` returns the group in which an event with a mark ends; absent without a pre-check. Returns
   -- how many events it looked at, how many of these were refused, and whether the groups were too many for more of this lane.
   function intake.take_lane(at, lane, most, room, refusal_of)
-    local popped, gone, most_groups = 0, 0, #intake.refused + MOST_GROUPS
-    while popped < most and popped - gone < room and not intake.is_full() and #intake.refused < most_groups do
+    local popped, gone, most_groups = 0, 0, #refused + MOST_GROUPS
+    while popped < most and popped - gone < room and not intake.is_full() and #refused < most_groups do
       local number = math.min(CHUNK, most - popped, room - popped + gone)
       local some = redis.call('LRANGE', lane, popped, popped + number - 1)
       if #some == 0 then
@@ -500,15 +500,15 @@ local intake = module(function(intake)
     if popped > 0 then
       plan.write('LTRIM', lane, popped, -1)
     end
-    return popped, gone, #intake.refused >= most_groups
+    return popped, gone, #refused >= most_groups
   end
 
   -- Fits to the record what it shows of the events that the pre-check ends.
   function intake.end_groups(at)
-    for _, group in ipairs(intake.refused) do
+    for _, group in ipairs(refused) do
       fit(at, group.shown)
     end
-    accounting.note_dropped(at, intake.refused)
+    accounting.note_dropped(at, refused)
   end
 
   -- Counts the duplicates, and records a decision for each of them that has none.
@@ -537,8 +537,8 @@ local intake = module(function(intake)
     facts.ids = table.concat(ids, ' ')
     facts.sizes = #sizes > 0 and sizes or cjson.null
     facts.seqs = #seqs > 0 and seqs or cjson.null
-    facts.refused = #intake.refused > 0 and {} or cjson.null
-    for n, group in ipairs(intake.refused) do
+    facts.refused = #refused > 0 and {} or cjson.null
+    for n, group in ipairs(refused) do
       local scope, window, wait = unpack(group.denial)
       facts.refused[n] = { group.category, scope, window, wait, table.concat(group.ids, ' ') }
     end

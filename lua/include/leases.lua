@@ -91,7 +91,7 @@ local leases = module(function(leases)
 
   -- The post of the event was under way when its worker died: it may have arrived, or may still arrive. It frees its channel
   -- and is charged to the channel's pace. The event is reconciled when `at.grace_us` have passed since the mark of the post.
-  function leases.unconfirmed(at, id, header, payload)
+  local function await_scan_of_lost_post(at, id, header, payload)
     lines.free_all(at, id) -- wherever it posts: a malformed header may name another channel
     if header.pace then
       local pace = at.scope_prefix .. 'pace:' .. header.channel
@@ -141,7 +141,7 @@ local leases = module(function(leases)
       else
         header.deaths = (header.deaths or 0) + 1
         if header.state == 'sending' then
-          leases.unconfirmed(at, id, header, payload)
+          await_scan_of_lost_post(at, id, header, payload)
         elseif header.unconfirmed then
           leases.await_scan(at, id, header, payload, at.now)
         elseif header.line and header.deaths < leases.POISON_DEATHS then
@@ -278,7 +278,7 @@ local leases = module(function(leases)
     accounting.unpark(at, header)
     accounting.count_ended('dropped', header.counted, 1, why, true)
     if is_remembered then
-      accounting.remember(at, { id })
+      accounting.remember({ id })
     end
     accounting.record_limited(id, digits(at.now) .. ' ' .. why, shown)
   end

@@ -114,7 +114,7 @@ local pause = module(function(pause)
     plan.hset(at.pause, 'prober', '')
   end
 
-  local function count_in(at, key, channel)
+  local function count_in(key, channel)
     local number = count_of(plan.hget(key, channel)) + 1
     plan.hset(key, channel, digits(number))
     plan.keep_alive(key, HOUR_US)
@@ -158,7 +158,7 @@ local pause = module(function(pause)
     if (plan.zscore(at.cooldowns, channel) or 0) > at.now then
       return
     end
-    local failures = count_in(at, at.failures, channel)
+    local failures = count_in(at.failures, channel)
     if failures < 2 then
       return
     end
@@ -186,11 +186,11 @@ local pause = module(function(pause)
   function pause.note_failure(at, id, channel, said, is_maybe, is_scan)
     local kind = kind_of(at)
     local is_new = kind and (is_maybe or is_scan) and is_untried(at, 'outage', channel)
-    count_in(at, at.failing, channel)
+    count_in(at.failing, channel)
     if is_maybe then
       hold(at, channel)
     elseif not is_scan then
-      count_in(at, at.failing, '')
+      count_in(at.failing, '')
     end
     local is_prober = kind and plan.hget(at.pause, 'prober') == id
     if kind == 'outage' or kind == 'operator' then
