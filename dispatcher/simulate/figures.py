@@ -94,6 +94,11 @@ class Delays:
         return 0
 
 
+def past_of(at_us: int, limit: Limit) -> int:
+    """The last instant that is no longer in the window of ``at_us``."""
+    return at_us - (at_us % limit.window_us + 1 if limit.kind is Kind.FIXED else limit.window_us)
+
+
 class Fullest:
     """The most posts that one window of a limit held, and when."""
 
@@ -105,11 +110,9 @@ class Fullest:
 
     def add(self, now_us: int) -> None:
         """A post at this instant; never earlier than the last one."""
-        window_us = self.limit.window_us
-        over_us = now_us - (now_us % window_us + 1 if self.limit.kind is Kind.FIXED else window_us)
-        posted = self._posted
+        past_us, posted = past_of(now_us, self.limit), self._posted
         posted.append(now_us)
-        while posted[0] <= over_us:
+        while posted[0] <= past_us:
             posted.popleft()
         if len(posted) > self.most:
             self.most, self.at_us = len(posted), now_us

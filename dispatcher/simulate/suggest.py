@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from math import ceil, sqrt
 from typing import Any, Final
 
-from dispatcher.core.limits import Kind, Limit
+from dispatcher.core.limits import Limit
 from dispatcher.core.policy import OnLimit, Policy
 from dispatcher.core.units import US
 from dispatcher.errors import DispatcherError
 from dispatcher.settings.limits_file import read_limits
 from dispatcher.settings.yaml_reader import read_yaml
 from dispatcher.simulate.course import MOST_NAMES, Course
+from dispatcher.simulate.figures import Fullest, past_of
 from dispatcher.simulate.simulation import Simulated, Trace
 
 GREATER: Final = 1.5
@@ -208,14 +209,10 @@ def _raise(plan: _Plan, names: Iterable[str]) -> None:
 
 def fullest(came: Sequence[int], limit: Limit) -> int:
     """How many of these instants, in order, the fullest window of the limit holds."""
-    window: deque[int] = deque()
-    most = 0
+    window = Fullest(limit)
     for at_us in came:
-        window.append(at_us)
-        while window[0] <= _over(at_us, limit):
-            window.popleft()
-        most = max(most, len(window))
-    return most
+        window.add(at_us)
+    return window.most
 
 
 def refused(came: Sequence[int], limit: Limit) -> int:
@@ -233,17 +230,12 @@ def _passing(came: Sequence[int], limits: Iterable[Limit]) -> Sequence[int]:
 def _admitted(came: Sequence[int], limit: Limit) -> Iterator[int]:
     slots: deque[int] = deque()
     for at_us in came:
-        over = _over(at_us, limit)
-        while slots and slots[0] <= over:
+        past_us = past_of(at_us, limit)
+        while slots and slots[0] <= past_us:
             slots.popleft()
         if len(slots) < limit.max:
             slots.append(at_us)
             yield at_us
-
-
-def _over(at_us: int, limit: Limit) -> int:
-    """The last instant that is no longer in the window of ``at_us``."""
-    return at_us - (at_us % limit.window_us + 1 if limit.kind is Kind.FIXED else limit.window_us)
 
 
 def replace_max(limit: Limit, most: int) -> Limit:

@@ -257,8 +257,6 @@ class Books:
         self._snapshot = JsonScript(client, "snapshot", clock)
         self._client = client
         self._keys = keys
-        self._shadowed = keys.shadowed
-        self._totals = keys.totals
 
     def snapshot(self) -> Snapshot:
         """The snapshot."""
@@ -283,7 +281,7 @@ class Books:
     def shadowed(self) -> dict[str, int]:
         """How many each shadow limit would have refused since the namespace began, by its scope and limit."""
         with translate_outages():
-            rows = self._client.hgetall(self._shadowed)
+            rows = self._client.hgetall(self._keys.shadowed)
         return {name.decode(): int(count) for name, count in rows.items() if isinstance(name, bytes)}
 
     def held(self, scopes: Sequence[str]) -> list[int]:
@@ -306,7 +304,7 @@ class Books:
     def categories(self) -> set[str]:
         """The names under which events were counted."""
         with translate_outages():
-            fields = self._client.hkeys(self._totals)
+            fields = self._client.hkeys(self._keys.totals)
         names = (field.decode().split(" ")[1:] for field in fields if isinstance(field, bytes))
         return {name[0] for name in names if name}
 
