@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 def settings_in_force(terminal: Terminal) -> Settings:
-    """The settings. Their warnings are said at once: one may explain a later fault. Raises ``ConfigError``.
+    """The settings of a command that does not post. Their warnings are said at once: one may explain a later fault.
 
-    From here on their secrets stand in no message.
+    Raises ``ConfigError``. From here on their secrets stand in no message.
     """
     from dispatcher.settings.loading import load_settings
 
-    settings, warnings = load_settings()
+    settings, warnings = load_settings(for_posts=False)
     _tell(terminal, settings, warnings)
     return settings
 

@@ -81,7 +81,7 @@ def _serve(  # noqa: PLR0913 - the options of the command
     from dispatcher.web.listening import listen
     from dispatcher.worker.keeper import keep_server
 
-    settings, warnings = load_settings()
+    settings, warnings = load_settings(for_posts=False)
     terminal.hide(settings.secrets())
     host = settings.serve_host if host is None else host
     tokens = tokens or settings.serve_tokens_file

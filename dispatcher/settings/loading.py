@@ -19,6 +19,8 @@ MAX_SECRET_BYTES: Final = 64 * 1024
 _BOT_TOKENS: Final = ("xoxb-", "xoxe.xoxb-")
 """The second where tokens are rotated."""
 _QUOTES: Final = ('"', "'")
+_UNREAD: Final = {"slack_webhook_url": "https://unread.invalid/-"}
+"""Stands for what cannot be read, where others must know that it is set: a webhook decides where events go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +33,19 @@ class _Found:
         return f"{self.name}{self.source.suffix}"
 
 
+class _UnreadableError(ConfigError):
+    """The file of a secret cannot be read."""
+
+
 def load_settings(
-    env: Mapping[str, str] | None = None, env_file: Path | None = ENV_FILE
+    env: Mapping[str, str] | None = None, env_file: Path | None = ENV_FILE, *, for_posts: bool = True
 ) -> tuple[Settings, tuple[str, ...]]:
     """The settings and a sentence for each warning: a variable that is not known, a line not understood.
 
     The environment (``env``, else the process's own) goes before ``env_file``, and in each of them a
     ``DISPATCHER_`` name before the name another program uses. A missing ``env_file`` is no fault, ``None``
-    reads none. Values in it are taken as they are: nothing is interpolated.
+    reads none. Values in it are taken as they are: nothing is interpolated. Unless they are ``for_posts``, the file of
+    a token or webhook that cannot be read is no fault.
 
     Raises ``ConfigError`` with every fault at once, and behind them the warnings, one of which may be the cause; it
     names variables and never shows a secret.
@@ -54,6 +61,11 @@ def load_settings(
                 continue
             names[variable.field] = str(found)
             values[variable.field] = _value(variable, found)
+        except _UnreadableError as error:
+            if for_posts:
+                problems += error.problems
+            elif variable.field in _UNREAD:
+                values[variable.field] = _UNREAD[variable.field]
         except ConfigError as error:
             problems += error.problems
     settings = None
@@ -96,7 +108,7 @@ def _content(found: _Found) -> str:
             raw = file.read(MAX_SECRET_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise ConfigError(f"{said} cannot be read: {reason}") from None
+        raise _UnreadableError(f"{said} cannot be read: {reason}") from None
     if len(raw) > MAX_SECRET_BYTES:
         raise ConfigError(f"{said} is larger than {MAX_SECRET_BYTES} bytes")
     text = raw.decode("utf-8-sig", "replace").strip()

@@ -86,13 +86,13 @@ AnySettings: TypeAlias = "PlainSettings | Settings"
 
 
 def load_some_settings() -> tuple[AnySettings, tuple[str, ...]]:
-    """What ``load_settings`` returns, or of plain settings a part of it; raises as that does."""
+    """What ``load_settings`` returns to who does not post, or of plain settings a part of it; raises as that does."""
     plain = plain_settings(os.environ, ENV_FILE)
     if plain is not None:
         return plain, ()
     from dispatcher.settings.loading import load_settings
 
-    return load_settings()
+    return load_settings(for_posts=False)
 
 
 def load_server_settings() -> AnySettings:
@@ -102,7 +102,7 @@ def load_server_settings() -> AnySettings:
         return plain
     from dispatcher.settings.loading import load_settings
 
-    return load_settings()[0]
+    return load_settings(for_posts=False)[0]
 
 
 def plain_settings(env: Mapping[str, str], env_file: Path | None, needed: Collection[str] = ()) -> PlainSettings | None:

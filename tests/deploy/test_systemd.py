@@ -12,6 +12,7 @@ from dispatcher.cli.commands import dispatcher
 from dispatcher.cli.exits import CONFIGURATION
 from dispatcher.settings.environment import variables
 from dispatcher.settings.loading import load_settings
+from tests.support.commands import run
 
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
 UNIT: Final = CHECKOUT / "deploy" / "systemd" / "dispatcher-worker@.service"
@@ -60,6 +61,23 @@ def test_a_reload_publishes_the_limits_file_of_the_unit() -> None:
     (command,) = service()["ExecReload"]
     assert command == "/opt/dispatcher/bin/dispatcher limits apply ${DISPATCHER_LIMITS_FILE}"
     assert "DISPATCHER_LIMITS_FILE" in environment()
+
+
+def test_a_reload_works_without_the_credentials_that_systemd_gives_to_the_worker_alone(
+    redis_url: str, tmp_path: Path
+) -> None:
+    given = environment() | {
+        "DISPATCHER_REDIS_URL": redis_url,
+        "DISPATCHER_LIMITS_FILE": str(CHECKOUT / "config" / "limits.yaml"),
+        "DISPATCHER_SLACK_TOKEN_FILE": str(tmp_path / "slack_token"),
+    }
+    (command,) = service()["ExecReload"]
+    _, *arguments = command.replace("${DISPATCHER_LIMITS_FILE}", given["DISPATCHER_LIMITS_FILE"]).split()
+    assert run(*arguments, **given).code == 0
+    assert run("status", "--check", **given).code == 0
+    assert run("serve", "--host", "192.0.2.1", **given).err.startswith("dispatcher: error: the address 192.0.2.1 ")
+    refused = run("worker", "--burst", **given)
+    assert (refused.code, "slack_token', which cannot be read" in refused.err) == (CONFIGURATION, True)
 
 
 def test_the_token_is_a_credential_of_the_unit_and_stands_in_no_environment() -> None:

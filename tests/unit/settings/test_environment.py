@@ -567,6 +567,21 @@ def test_a_secrets_file_of_several_lines_is_refused_without_showing_it(tmp_path:
     )
 
 
+def test_who_does_not_post_needs_no_file_of_a_token_or_webhook(tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing")
+    with_token, _ = load_settings({"DISPATCHER_SLACK_TOKEN_FILE": missing}, None, for_posts=False)
+    assert (with_token.slack_token, with_token.by_webhook, with_token.secrets()) == (None, False, frozenset())
+    with_webhook, _ = load_settings({"DISPATCHER_SLACK_WEBHOOK_URL_FILE": missing}, None, for_posts=False)
+    assert with_webhook.by_webhook
+
+
+def test_who_does_not_post_still_hides_a_token_that_can_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text(TOKEN)
+    settings, _ = load_settings({"DISPATCHER_SLACK_TOKEN_FILE": str(path)}, None, for_posts=False)
+    assert TOKEN in settings.secrets()
+
+
 def test_unknown_variables_are_warned_about_with_the_nearest_name(tmp_path: Path) -> None:
     env_file = tmp_path / ".env"
     env_file.write_text("DISPATCHER_SENDER=4\nOTHER=1\n")
