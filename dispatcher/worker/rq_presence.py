@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from typing import Any, Final
+from warnings import catch_warnings
 
 from redis.exceptions import OutOfMemoryError
 from rq.queue import Queue
@@ -81,7 +82,8 @@ class _RqWorker(BaseWorker):
     """RQ's worker with the connection and the threads that we need it to have."""
 
     def learn_address(self) -> None:
-        super()._set_ip_address(self.connection)
+        with catch_warnings(action="ignore"):  # where the server's user may not ask, RQ warns on stderr
+            super()._set_ip_address(self.connection)
 
     def _set_ip_address(self, connection: Client) -> None:
         del connection

@@ -200,6 +200,7 @@ def test_the_rights_that_the_docs_name_suffice_for_workers_producers_and_command
     ids = Producer(connect(url)).send_many({"category": f"c{n % 2}", "text": "x"} for n in range(60))
     with Command("worker", "--burst", env=env, cwd=tmp_path) as worker:
         assert worker.wait() == 0
+        assert all(line.startswith("{") for line in worker.stderr().splitlines()), "a log in JSON has JSON alone"
     commands = [
         "status", "status --check", "doctor", "health --ready", "events", f"explain {ids[0]}", "parked list",
         "dead list", "limits show", "metrics", "pause c1", "resume c1", "mute c1 --for 1h --why x", "unmute c1",
