@@ -185,7 +185,7 @@ def _waiting(facts: Facts) -> Iterator[Metric]:
     yield _gauge("waiting", "Events on a lane, not yet taken.", ["lane"], lanes)
     oldest: dict[tuple[str, ...], float] = {(lane.value,): facts.oldest_s(lane) for lane in facts.measured.lanes}
     yield _gauge("oldest_waiting_seconds", "For how long the next event of a lane waits.", ["lane"], oldest)
-    yield _gauge("max_waiting", "How many may wait before producers are refused.", [], facts.max_waiting)
+    yield _gauge("max_waiting", "How many events may wait, be in flight and parked, together.", [], facts.max_waiting)
     parked: Counter[tuple[str, ...]] = Counter()
     for (category, why), number in snapshot.counts.by_reason("parked").items():
         parked[facts.category(category), why or "unknown"] += number
