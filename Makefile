@@ -76,6 +76,7 @@ check: $(INSTALLED)  ## Check format, lint, types and layers
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy
+	$(BIN)/python -m tests.docs.typed_samples
 	$(BIN)/basedpyright --warnings
 	$(BIN)/lint-imports
 

@@ -19,6 +19,7 @@ What a post to Slack came to is a value (``dispatcher.core.posts.PostResult``), 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 
 class DispatcherError(Exception):
@@ -86,7 +87,7 @@ class SendStopped(DispatcherError):
     """
 
     ids: Sequence[str] = ()
-    rest: Sequence[object] = ()
+    rest: Sequence[Any] = ()
 
 
 class InvalidEvent(SendStopped):

@@ -283,7 +283,7 @@ def test_a_call_goes_on_where_a_full_queue_stopped_it(redis: Database, *, ids: b
             producer.send_many(rest)
             break
         except QueueFull as error:
-            rest = chain(error.rest, rest)  # type: ignore[arg-type] # what was given
+            rest = chain(error.rest, rest)
             texts += drained(redis)
     texts += drained(redis)
     assert texts == [f"text {n}" for n in range(1_100)]
@@ -325,7 +325,7 @@ def test_a_server_that_goes_away_leaves_open_one_chunk(own_server: RedisServer) 
         assert list(caught.value.rest) == given[CHUNK : 2 * CHUNK]
         own_server.start()
         rest = chain(caught.value.rest, stream)
-        given_ids = Producer(client).send_many(rest)  # type: ignore[arg-type] # what was given
+        given_ids = Producer(client).send_many(rest)
         assert given_ids == [f"e{n}" for n in range(CHUNK, 3 * CHUNK)]
         assert queued(client) == [f"e{n}" for n in range(3 * CHUNK)]
 
