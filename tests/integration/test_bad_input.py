@@ -683,7 +683,10 @@ ROWS: Final = (
         "a webhook that was revoked",
         revoked_webhook,
         0,
-        ("no_service", "create a new incoming webhook, set DISPATCHER_SLACK_WEBHOOK_URL to it and restart the workers"),
+        (
+            "no_service",
+            "put a new incoming webhook into DISPATCHER_SLACK_WEBHOOK_URL or its file, and restart the workers",
+        ),
         SENT,
     ),
 )

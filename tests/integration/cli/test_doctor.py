@@ -431,7 +431,7 @@ def test_a_pause_and_a_cool_down_are_told_with_what_ends_them(redis: Database, r
         ERROR,
         "posting",
         "paused for 1m 5s by token_revoked: Slack does not accept the token",
-        "set DISPATCHER_SLACK_TOKEN to the bot token of the installed app and restart the workers",
+        "put the app's bot token into DISPATCHER_SLACK_TOKEN or its file, and restart the workers",
     )
     assert cooldown.level is WARNING
     assert cooldown.said.startswith("Slack asked for a pause in #ops, another ")

@@ -93,8 +93,8 @@ def test_events_that_were_too_many_for_their_line_are_suppressed() -> None:
             replace(QUIET, snapshot=replace(SNAPSHOT, pause=Pause("invalid_auth", "", NOW_US, NOW_US, "operator"))),
             Level.ILL,
             (
-                "Nothing is posted: Paused for 0.0s by invalid_auth: Slack does not accept the token. To do: Set "
-                "DISPATCHER_SLACK_TOKEN to the bot token of the installed app and restart the workers."
+                "Nothing is posted: Paused for 0.0s by invalid_auth: Slack does not accept the token. To do: Put "
+                "the app's bot token into DISPATCHER_SLACK_TOKEN or its file, and restart the workers."
             ),
         ),
         (
