@@ -60,8 +60,8 @@ def check_packages(command: str = "serve") -> None:
     """Raise ``ConfigError`` where the extra is not installed, which the command needs."""
     if missing := missing_packages():
         raise ConfigError(
-            f"'dispatcher {command}' needs {', '.join(missing)}, which the extra 'serve' brings: "
-            "pip install 'notification-dispatcher[serve]', in a checkout pip install '.[serve]'"
+            f"'dispatcher {command}' needs {', '.join(missing)}: install the extra 'serve' of the package, "
+            "in a checkout by pip install '.[serve]'"
         )
 
 

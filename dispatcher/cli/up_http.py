@@ -73,7 +73,7 @@ def opened(job: Job, *, wanted: bool) -> Iterator[Http]:
         yield Http("no, as --no-serve says")
         return
     if missing_packages():
-        yield Http("no; for it: pip install 'notification-dispatcher[serve]'")
+        yield Http("no; for it: install the extra 'serve' of the package, in a checkout by pip install '.[serve]'")
         return
     guard = guard_of(settings, settings.serve_host)
     try:

