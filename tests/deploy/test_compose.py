@@ -44,6 +44,14 @@ def environment(service: str) -> dict[str, str]:
     return dict(SERVICES[service].get("environment", {}))
 
 
+def test_the_page_reaches_a_browser_of_this_host_alone_where_the_comment_signs_are_taken_off() -> None:
+    text = (CHECKOUT / "docker-compose.yml").read_text(encoding="utf-8")
+    changed = YAML(typ="safe", pure=True).load(re.sub(r"^( +)# (browser:|ports:)", r"\1\2", text, flags=re.MULTILINE))
+    assert changed["services"]["web"]["ports"] == ["127.0.0.1:8910:8910"]
+    (added,) = changed["services"]["web"]["networks"].keys() - networks("web")
+    assert changed["networks"][added] == {}
+
+
 def test_a_plain_up_starts_the_server_the_workers_and_http() -> None:
     assert {name for name, service in SERVICES.items() if "profiles" not in service} == {"server", "worker", "web"}
     assert set(OURS) | set(SERVERS) == SERVICES.keys()
