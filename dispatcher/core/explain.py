@@ -379,7 +379,7 @@ def on_timer(why: str, attempts: int, most: int, until: str) -> str:
     if why.startswith(Reason.RESOLVED):
         waits = "waits for a post about the failure, or until its message may be edited again"
         return f"Tells of a recovery, and {waits}; it looks again at {until} at the latest."
-    return f"Admitted, tried {attempts} of {most} times ({why}); it goes on at {until}."
+    return f"Admitted, {attempts} of {most} attempts used ({why}); it goes on at {until}."
 
 
 def scheduled(at_us: int, at: Clock) -> str:

@@ -476,7 +476,7 @@ def waiting_facts(waiting: Waiting) -> dict[str, object]:
     facts: dict[str, object] = {"outcome": "parked", "reason": waiting.reason.value}
     if waiting.scope is not None:
         facts["scope"] = waiting.scope
-    if waiting.wait_us is not None:
+    if waiting.wait_us is not None and waiting.reason is not Reason.PAUSED:  # the pause says when it goes on
         facts["retry_after_s"] = waiting.wait_us / US
     return {**subject_facts(waiting.candidate.leased), **facts, **_place_of(*waiting.candidate)}
 

@@ -421,7 +421,7 @@ def test_explain_tells_the_attempts_and_the_next_instant_of_a_retry(stage: Stage
     (started,) = ann.go()
     ann.answer(started, Retryable("http_502", "bad gateway"))
     told = explain(stage, "a")
-    assert told.sentence == "Admitted, tried 1 of 8 times (retry: http_502); it goes on at 10:53:25."
+    assert told.sentence == "Admitted, 1 of 8 attempts used (retry: http_502); it goes on at 10:53:25."
     assert (told.reason, told.code, told.attempts, told.next_at) == (
         "retry", "http_502", 1, (START_US + BACKOFF_US) / US,
     )  # fmt: skip

@@ -290,7 +290,7 @@ def test_a_limit_that_is_used_up_is_said_in_words(limit: str, said: str) -> None
         ),
         (
             explain.on_timer("retry: http_502", 2, 8, AT(us("2026-11-20 12:10:05"))),
-            "Admitted, tried 2 of 8 times (retry: http_502); it goes on at 12:10:05.",
+            "Admitted, 2 of 8 attempts used (retry: http_502); it goes on at 12:10:05.",
         ),
         (
             explain.in_hands("h.7.abc", 1, 8, is_sending=True),

@@ -168,9 +168,11 @@ def test_a_waiting_event_has_a_line_of_its_own() -> None:
 
 def test_an_event_that_waits_for_the_end_of_a_pause_is_given_no_instant() -> None:
     outcome = Parked(Place.TIMER, Reason.PAUSED, 130_000, "invalid_auth", detail="make a new token")
-    (line,) = lines(lambda log: log.settled([Settlement(LEASED, TERMS, outcome)]))
-    assert (line["event"], line["reason"], line["code"]) == ("event.parked", "paused", "invalid_auth")
-    assert "retry_after_s" not in line
+    waiting = Waiting(Candidate(LEASED, TERMS), Reason.PAUSED, 130_000)
+    first, second = lines(lambda log: (log.settled([Settlement(LEASED, TERMS, outcome)]), log.waiting([waiting])))
+    assert (first["event"], first["reason"], first["code"]) == ("event.parked", "paused", "invalid_auth")
+    assert (second["event"], second["reason"]) == ("event.parked", "paused")
+    assert "retry_after_s" not in first | second
 
 
 def test_parts_left_out_of_a_post_are_logged_and_a_missing_scope_once_by_itself() -> None:
