@@ -18,7 +18,7 @@ HISTORY: Final = 48 * 60
 """Minutes of the history."""
 
 _SETTLED: Final = 2
-"""Minutes that are read again: what ended in the last one may be counted in it a moment later."""
+"""So many of the newest minutes may still change: what ended in the last one may be counted in it a moment later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +62,11 @@ class Looks:
         newest = now_us // MINUTE_US
         wanted = range(newest - HISTORY + 1, newest + 1)
         with self._lock:
-            missing = [number for number in wanted if number not in self._minutes or number > newest - _SETTLED]
-            for number, counts in zip(missing, self._desk.readers.books.totals_of(missing), strict=True):
-                self._minutes[number] = _minute(counts)
-            for number in self._minutes.keys() - set(wanted):
-                del self._minutes[number]
-            return [self._minutes[number] for number in wanted]
+            missing = [number for number in wanted if number not in self._minutes]
+            read = map(_minute, self._desk.readers.books.totals_of(missing))
+            minutes = self._minutes | dict(zip(missing, read, strict=True))
+            self._minutes = {number: minutes[number] for number in wanted if number <= newest - _SETTLED}
+            return [minutes[number] for number in wanted]
 
 
 def _minute(counts: Sequence[int]) -> Minute:
