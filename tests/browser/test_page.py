@@ -206,6 +206,50 @@ def test_what_is_new_comes_by_itself_and_leaves_the_focus_where_it_is(open_page:
     assert page.locator("#by-category").input_value() == "depl"
 
 
+def test_what_is_new_comes_while_the_cursor_is_in_a_field_and_leaves_what_is_typed(
+    open_page: Open, redis: Database, redis_url: str
+) -> None:
+    page = open_page()
+    page.goto("/")
+    field = page.locator("#by-text")
+    field.fill("disk")
+    Producer(redis).send_many([{"category": "errors", "text": "x"}] * 3)
+    assert run("worker", "--burst", DISPATCHER_REDIS_URL=redis_url, DISPATCHER_SINK="console").code == 0
+    page.get_by_text("A minute:").wait_for(timeout=PATIENCE_S * 1_000)  # a paragraph before the field
+    page.keyboard.type(" db1")
+    assert field.input_value() == "disk db1"
+    page.evaluate("document.activeElement.blur()")
+    with page.expect_response("**/*"):
+        """The view is asked for again."""
+    assert field.input_value() == "disk db1"
+
+
+def test_while_text_is_selected_the_view_stays_and_says_how_old_it_is(open_page: Open, desk: Serving) -> None:
+    page = open_page()
+    page.goto("/")
+    state = page.locator(".state p").first
+    said = state.inner_text()
+    page.evaluate("getSelection().selectAllChildren(document.querySelector('.state p'))")
+    with desk.client(OLGA) as olga:
+        olga.put("/v1/pause", json={"why": "a move"})
+    page.get_by_text(re.compile(r"What is shown is \d+ s old")).wait_for(timeout=PATIENCE_S * 1_000)
+    assert (state.inner_text(), page.evaluate("getSelection().toString()")) == (said, said)
+    page.evaluate("getSelection().removeAllRanges()")
+    page.get_by_text("Nothing is posted: paused").wait_for(timeout=PATIENCE_S * 1_000)
+    assert page.locator(".held").is_hidden()
+
+
+def test_it_says_that_it_is_not_reached_while_the_cursor_is_in_a_field(open_page: Open, desk: Serving) -> None:
+    page = open_page()
+    page.goto("/")
+    page.locator("#by-text").focus()
+    desk.signal(signal.SIGSTOP)
+    try:
+        page.locator(".away").wait_for(state="visible", timeout=PATIENCE_S * 1_000)
+    finally:
+        desk.signal(signal.SIGCONT)
+
+
 def test_it_says_that_it_is_not_reached_and_goes_on_when_it_is(open_page: Open, wrong: list[str]) -> None:
     page = open_page()
     page.goto("/audit")

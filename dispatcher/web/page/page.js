@@ -1,11 +1,19 @@
 // Shows what is new every two seconds, without losing the focus, the place on the page, or what is open or typed.
-// Without scripts the page is the same; it is loaded again by hand.
+// What is new waits, with a sign, only while text is selected. Without scripts the page is loaded again by hand.
 "use strict";
 
 const EVERY_MS = 2000;
 const ANSWER_MS = 5000; // an answer comes within 2.5 s: what takes longer is a process that hangs, or no network
 const live = document.getElementById("live");
+const age = document.getElementById("age");
 let tag = "";
+let shownMs = Date.now();
+
+// Whether the cursor is in a form that the node is, or holds: that one stays as it is.
+function isInHand(node) {
+  const focused = document.activeElement;
+  return focused.matches("input, select") && node.contains(focused.closest("form"));
+}
 
 // Whether one node can become the other; rows of lists have a key, by which they are found again in another place.
 function isAlike(here, there) {
@@ -14,7 +22,7 @@ function isAlike(here, there) {
 
 // Makes `here` like `there`, and leaves alone what is alike already. Nothing is moved: that would take the focus away.
 function follow(here, there) {
-  if (here.isEqualNode(there)) return;
+  if (here.isEqualNode(there) || (here.nodeName === "FORM" && isInHand(here))) return;
   if (here.nodeType !== Node.ELEMENT_NODE) {
     here.nodeValue = there.nodeValue;
     return;
@@ -37,7 +45,8 @@ function followChildren(here, there) {
   let at = here.firstChild;
   for (const child of [...there.childNodes]) {
     let match = at;
-    while (match && !isAlike(match, child)) match = match.nextSibling;
+    // no form is passed over, and so removed: something may be typed in it
+    while (match && !isAlike(match, child)) match = match.nodeName === "FORM" ? null : match.nextSibling;
     if (!match) {
       here.insertBefore(child, at);
       continue;
@@ -52,7 +61,7 @@ function followChildren(here, there) {
 function removeUntil(at, end) {
   while (at !== end) {
     const next = at.nextSibling;
-    at.remove();
+    if (!isInHand(at)) at.remove();
     at = next;
   }
 }
@@ -66,25 +75,28 @@ function show(text) {
   if (!focused.isConnected) [...live.querySelectorAll("a, button")].find(each => each.outerHTML === said)?.focus();
 }
 
-// A person selects text, or has a form in hand: nothing may move now.
-function isBusy() {
+// Whether text of the view is selected: it may not change before it is copied.
+function isSelected() {
   const selected = document.getSelection();
-  if (selected && !selected.isCollapsed && live.contains(selected.anchorNode)) return true;
-  return live.contains(document.activeElement) && document.activeElement.matches("input, select");
+  return selected && !selected.isCollapsed && live.contains(selected.anchorNode);
 }
 
 async function refresh() {
-  if (document.hidden || isBusy()) return;
+  if (document.hidden) return;
   try {
     const headers = { "X-Live": "1" };
     if (tag) headers["If-None-Match"] = tag;
     const signal = AbortSignal.timeout(ANSWER_MS);
     const answer = await fetch(location.href, { headers, cache: "no-store", redirect: "error", signal });
-    if (answer.status === 200) {
-      const text = await answer.text();
+    const text = answer.status === 200 ? await answer.text() : "";
+    const isHeld = text !== "" && isSelected();
+    if (text && !isHeld) {
       tag = answer.headers.get("ETag") || "";
-      if (!isBusy()) show(text);
+      show(text);
     }
+    if (isHeld) age.textContent = Math.round((Date.now() - shownMs) / 1000);
+    else if (answer.status === 200 || answer.status === 304) shownMs = Date.now();
+    document.body.classList.toggle("is-held", isHeld);
     document.body.classList.toggle("is-away", answer.status !== 200 && answer.status !== 304);
   } catch {
     document.body.classList.add("is-away");
