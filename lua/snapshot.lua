@@ -7,7 +7,8 @@
 -- KEYS      1 events 2 leases 3 requeued 4 parked 5 lines 6 timers 7 cooldowns 8 pause 9 totals 10 dead (see take.lua and
 --           settle.lua); 11 to 13 the lanes, 14 to 16 the lanes' intermediate lists (RQ's); 17 awaited, 18 deferred
 --           (include/deferred.lua), 19 paused, 20 silences (include/silences.lua), 21 tallies (include/digest.lua), 22 scheduled,
---           23 endings of silences; and where "named" is given, 24 metrics (include/accounting.lua), 25 shadowed, 26 names
+--           23 endings of silences, 24 failures (include/pause.lua); and where "named" is given, 25 metrics (include/accounting.lua),
+--           26 shadowed, 27 names
 -- ARGV[1]   JSON {"now": us | absent, "named": how many names | absent}
 -- Returns   [JSON {"now", "waiting", "events", "leased", "requeued", "parked", "timers", "next_timer": us | null, "scheduled", "next_scheduled": us | null,
 --           "next_line": us | null, "deciding": entries of "lines" without an instant,
@@ -16,6 +17,7 @@
 --           "tallies": {id: [count, first instant, "buffered" | where its digest message is: "timer" | "line" | "hands"]},
 --           "all_tallies", "has_all_tallies",
 --           "leases": {owner: end}, "cooldowns": {channel: until}, those that end soonest, "all_cooldowns",
+--             "failures": {channel of "cooldowns": its posts in a row without a clear answer},
 --           "pause": {...}, "paused": {"*" | category: JSON}, "silences": {id: JSON}, "endings": {id: when it ends if nothing more matches}, "suppressed": {id: how many},
 --             and where "named" is given "lanes": [ids waiting, ...] of each lane, "heads": [when the job that is next of each was
 --             enqueued, in RQ's form | false, ...], "named": the first so many names of categories that no limits file knew},
@@ -88,6 +90,11 @@ for id in pairs(silences) do
 end
 
 local cooling = '(' .. digits(now)
+local cooldowns = pairs_of(redis.call('ZRANGEBYSCORE', KEYS[7], cooling, '+inf', 'WITHSCORES', 'LIMIT', 0, MOST_COOLDOWNS))
+local failures = {}
+for channel in pairs(cooldowns) do
+  failures[channel] = count_of(redis.call('HGET', KEYS[24], channel))
+end
 local facts = {
   now = digits(now),
   waiting = waiting,
@@ -109,7 +116,8 @@ local facts = {
   all_tallies = all_tallies,
   has_all_tallies = has_all_tallies,
   leases = leases,
-  cooldowns = pairs_of(redis.call('ZRANGEBYSCORE', KEYS[7], cooling, '+inf', 'WITHSCORES', 'LIMIT', 0, MOST_COOLDOWNS)),
+  cooldowns = cooldowns,
+  failures = failures,
   all_cooldowns = redis.call('ZCOUNT', KEYS[7], cooling, '+inf'),
   pause = pairs_of(redis.call('HGETALL', KEYS[8])),
   paused = pairs_of(redis.call('HGETALL', KEYS[19])),
@@ -130,5 +138,5 @@ for lane = 1, 3 do
     facts.heads[lane] = false
   end
 end
-facts.named = redis.call('ZRANGE', KEYS[26], 0, call.named - 1)
-return { cjson.encode(facts), redis.call('HGETALL', KEYS[9]), redis.call('HGETALL', KEYS[24]), redis.call('HGETALL', KEYS[25]) }
+facts.named = redis.call('ZRANGE', KEYS[27], 0, call.named - 1)
+return { cjson.encode(facts), redis.call('HGETALL', KEYS[9]), redis.call('HGETALL', KEYS[25]), redis.call('HGETALL', KEYS[26]) }

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from dispatcher.core.limits import EVERYTHING
 from dispatcher.core.units import Lane
 from dispatcher.jsonio import decode, decode_answer
 from dispatcher.server.connection import Client, JsonScript, translate_outages
@@ -83,7 +84,8 @@ class Snapshot:
 
     Of many ``lines``, ``cooldowns`` and ``tallies`` only some are told of: of lines and cool-downs those that may go
     soonest. ``has_all_lines`` and ``has_all_tallies`` say whether these are all. ``next_line_us`` is the earliest
-    instant of all lines; ``deciding`` of them wait for a post or a decision that is under way.
+    instant of all lines; ``deciding`` of them wait for a post or a decision that is under way. ``failures`` says of
+    each channel in ``cooldowns`` how many posts in a row had no clear answer; 0 means that Slack asked for the pause.
     """
 
     now_us: int
@@ -101,6 +103,7 @@ class Snapshot:
     cooldowns: dict[str, int]
     pause: Pause | None
     next_timer_us: int | None = None
+    failures: Mapping[str, int] = field(default_factory=dict)
     paused: Mapping[str, PausedByHand] = field(default_factory=dict)
     silences: Mapping[str, str] = field(default_factory=dict)
     endings: Mapping[str, int] = field(default_factory=dict)
@@ -115,6 +118,11 @@ class Snapshot:
     parked_with_digests: int = 0
     scheduled: int = 0
     next_scheduled_us: int | None = None
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether nothing is posted: paused by hand, or since Slack or the network does not let it."""
+        return self.pause is not None or EVERYTHING in self.paused
 
     @property
     def silences_in_force(self) -> Sequence[Silence]:
@@ -252,7 +260,7 @@ class Books:
         self._names = [
             keys.events, keys.leases, keys.requeued, keys.parked, keys.lines, keys.timers, keys.cooldowns, keys.pause,
             keys.totals, keys.dead, *queue.lanes, *queue.intermediates, keys.awaited, keys.deferred, keys.paused,
-            keys.silences, keys.tallies, keys.scheduled, keys.endings,
+            keys.silences, keys.tallies, keys.scheduled, keys.endings, keys.failures,
         ]  # fmt: skip
         self._snapshot = JsonScript(client, "snapshot", clock)
         self._client = client
@@ -344,6 +352,7 @@ def _snapshot(facts: dict[str, Any], totals: dict[str, int]) -> Snapshot:
         totals=totals,
         leases={owner: int(end) for owner, end in facts["leases"].items()},
         cooldowns={channel: int(until) for channel, until in facts["cooldowns"].items()},
+        failures=facts["failures"],
         pause=read_pause(facts["pause"]),
         paused={name: read_by_hand(row) for name, row in facts["paused"].items()},
         silences=facts["silences"],

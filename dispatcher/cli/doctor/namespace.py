@@ -138,8 +138,14 @@ def _posting(snapshot: Snapshot) -> Iterator[Finding]:
         yield (error if pause.kind == "operator" else warning)("posting", said, remedy)
     for channel, until_us in sorted(snapshot.cooldowns.items()):
         if until_us > snapshot.now_us:
-            said = f"Slack asked for a pause in {one_line(channel)}, another {span((until_us - snapshot.now_us) / US)}"
-            yield warning("posting", said, "it goes on by itself; if it happens often, lower the channel's pace")
+            name, left = one_line(channel), span((until_us - snapshot.now_us) / US)
+            if snapshot.failures.get(channel):
+                said = f"{name} gives no clear answers, the next post to it tries in {left}"
+                remedy = "it is tried again by itself; if that does not help, look at Slack's status page and the proxy"
+            else:
+                said = f"Slack asked for a pause in {name}, another {left}"
+                remedy = "it goes on by itself; if it happens often, lower the channel's pace"
+            yield warning("posting", said, remedy)
 
 
 def _silences(snapshot: Snapshot) -> Iterator[Finding]:

@@ -425,8 +425,9 @@ def test_a_pause_and_a_cool_down_are_told_with_what_ends_them(redis: Database, r
     detail = row_for("token_revoked").words
     pause = {"kind": "operator", "code": "token_revoked", "detail": detail, "since": now_us - 65 * US, "probe": now_us}
     redis.hset(KEYS.pause, mapping=pause)
-    redis.zadd(KEYS.cooldowns, {"#ops": now_us + 600 * US, "#past": now_us - US})
-    pause_, cooldown = [each for each in findings(redis_url=redis_url) if each.about == "posting"]
+    redis.zadd(KEYS.cooldowns, {"#ops": now_us + 600 * US, "#past": now_us - US, "#poor": now_us + 600 * US})
+    redis.hset(KEYS.failures, "#poor", 3)
+    pause_, cooldown, failing = [each for each in findings(redis_url=redis_url) if each.about == "posting"]
     assert replace(pause_, said=with_steady_span(pause_.said)) == Finding(
         ERROR,
         "posting",
@@ -435,6 +436,8 @@ def test_a_pause_and_a_cool_down_are_told_with_what_ends_them(redis: Database, r
     )
     assert cooldown.level is WARNING
     assert cooldown.said.startswith("Slack asked for a pause in #ops, another ")
+    assert failing.said.startswith("#poor gives no clear answers, the next post to it tries in ")
+    assert "lower the channel's pace" not in (failing.remedy or "")
 
 
 @pytest.mark.parametrize(
