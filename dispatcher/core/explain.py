@@ -286,7 +286,7 @@ def _in_line(room: Room, place: int) -> str:
     return f"{said}; {'first' if place == 1 else f'number {place}'} in line"
 
 
-def deferred(scope: str, before: int, next_us: int | None, at: Clock) -> str:
+def deferred(scope: str, before: int, next_us: int | None, at: Clock, hindrance: str | None = None) -> str:
     """As ``waits_for_room``, where the limits are not known.
 
     ``next_us`` is when the next may pass, None while that is decided.
@@ -298,6 +298,8 @@ def deferred(scope: str, before: int, next_us: int | None, at: Clock) -> str:
         room = f"Waits: quiet hours {scope.removeprefix(QUIET_PREFIX)}"
     if before:
         return f"{room}; it is behind {_others(before)}."
+    if next_us is None and hindrance is not None:
+        return f"{room}; {hindrance}."
     return f"{room}; as the next of its line it is expected {'now' if next_us is None else f'at {at(next_us)}'}."
 
 
@@ -336,9 +338,12 @@ def paused(since_us: int, words: str, at: Clock) -> str:
     return f"posting is paused since {at(since_us)} ({words})"
 
 
-def after_pause(hindrance: str, until: str) -> str:
-    """An admitted event whose answer has paused all: it leaves its channel's line, and another one tries first."""
-    return f"Admitted, and waits: {hindrance}; it goes on at {until} at the earliest."
+def after_pause(hindrance: str, until: str | None) -> str:
+    """An admitted event whose answer has paused all: it leaves its channel's line, and another one tries first.
+
+    ``until`` is None where it waits for nothing but the end of the pause.
+    """
+    return f"Admitted, and waits: {hindrance}{f'; it goes on at {until} at the earliest' if until else ''}."
 
 
 def paused_category(category: str, since_us: int, words: str, at: Clock) -> str:
@@ -367,19 +372,21 @@ def paced(next_us: int | None, now_us: int, at: Clock, *, edits: bool = False) -
     return f"{pace} lets the next go at {at(next_us)}" if next_us > now_us else "the next goes when a worker is free"
 
 
-def alone(why: str, until: str) -> str:
+def alone(why: str, until: str, hindrance: str | None = None) -> str:
     """The only event that a limit suppressed, of a category that digests."""
-    return f"Suppressed ({why}), so far as the only one; a second one makes it a digest, else it is posted at {until}."
+    goes_on = f"; {hindrance}" if hindrance else f", else it is posted at {until}"
+    return f"Suppressed ({why}), so far as the only one; a second one makes it a digest{goes_on}."
 
 
-def on_timer(why: str, attempts: int, most: int, until: str) -> str:
-    """An admitted event with an instant of its own."""
+def on_timer(why: str, attempts: int, most: int, until: str, hindrance: str | None = None) -> str:
+    """An admitted event with an instant of its own. The hindrance keeps it from going on, though that has come."""
     if why.startswith(Reason.RECONCILE):
-        return f"Posted with no clear answer ({why}); the channel's history is searched for it at {until}."
+        goes_on = hindrance or f"the channel's history is searched for it at {until}"
+        return f"Posted with no clear answer ({why}); {goes_on}."
     if why.startswith(Reason.RESOLVED):
         waits = "waits for a post about the failure, or until its message may be edited again"
-        return f"Tells of a recovery, and {waits}; it looks again at {until} at the latest."
-    return f"Admitted, {attempts} of {most} attempts used ({why}); it goes on at {until}."
+        return f"Tells of a recovery, and {waits}; {hindrance or f'it looks again at {until} at the latest'}."
+    return f"Admitted, {attempts} of {most} attempts used ({why}); {hindrance or f'it goes on at {until}'}."
 
 
 def scheduled(at_us: int, at: Clock) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 from dispatcher.core import explain
 from dispatcher.core.event import MAX_ID, Event, job_id_for
 from dispatcher.core.explain import Clock, Decision, Explanation, Room, State, clock_of
-from dispatcher.core.limits import Reason, quoted
+from dispatcher.core.limits import EVERYTHING, Reason, quoted
 from dispatcher.core.policy import EDITS, Policy, limit_reason
 from dispatcher.core.quiet import QUIET_PREFIX
 from dispatcher.core.rendering import text_of
@@ -300,14 +300,14 @@ class _Telling:
         reason, code = why
         next_us = int(self._facts.get("timer") or self._findings.now_us)
         words = ": ".join(filter(None, (reason, code)))
-        sentence = explain.on_timer(words, base.attempts or 0, MAX_ATTEMPTS, self._at(next_us))
+        stopped, is_due = self._stopped(), next_us <= self._findings.now_us
+        held_up = stopped if is_due else None
+        sentence = explain.on_timer(words, base.attempts or 0, MAX_ATTEMPTS, self._at(next_us), held_up)
         if is_buffered and words.startswith("limit:"):
-            sentence = explain.alone(words, self._at(next_us))
-        pause = self._findings.pause
-        if reason == Reason.PAUSED and pause is not None:
-            hindrance = explain.paused(pause.since_us, _said(pause), self._at)
-            sentence = explain.after_pause(hindrance, self._at(next_us))
-        return replace(base, reason=reason, code=code, next_at=next_us / US, sentence=sentence)
+            sentence = explain.alone(words, self._at(next_us), held_up)
+        if reason == Reason.PAUSED and stopped is not None:
+            sentence = explain.after_pause(stopped, None if is_due else self._at(next_us))
+        return replace(base, reason=reason, code=code, next_at=None if held_up else next_us / US, sentence=sentence)
 
     def _scheduled(self, base: Explanation) -> Explanation:
         next_us = int(self._facts.get("timer") or self._findings.now_us)
@@ -329,8 +329,10 @@ class _Telling:
             return replace(base, next_at=_seconds(None if before else next_us), sentence=explain.quiet(quiet, before))
         if room is None:
             is_due = next_us is None or next_us <= findings.now_us
-            sentence = explain.deferred(scope, before, None if is_due else next_us, self._at)
-            return replace(base, next_at=_seconds(None if before else next_us), sentence=sentence)
+            hindrance = self._hindrance()
+            sentence = explain.deferred(scope, before, None if is_due else next_us, self._at, hindrance)
+            is_known = not before and not (is_due and hindrance)
+            return replace(base, next_at=_seconds(next_us if is_known else None), sentence=sentence)
         hindrance = self._hindrance()
         place, now_us, deadline = before + 1, findings.now_us, self._header.get("deadline")
         expires = None
@@ -370,17 +372,25 @@ class _Telling:
 
     def _hindrance(self) -> str | None:
         """What keeps it from going, whatever the limits say."""
-        pause = self._findings.pause
-        by_pause = None if pause is None else explain.paused(pause.since_us, _said(pause), self._at)
-        return self._paused_by_hand() or by_pause
+        return self._paused_by_hand() or self._stopped()
 
     def _paused_by_hand(self) -> str | None:
         """What an operator has paused: its category, or all."""
-        by_hand, category = self._findings.by_hand, str(self._base.category)
-        of_category, of_all = by_hand.get(category), by_hand.get("*")
+        category = str(self._base.category)
+        of_category = self._findings.by_hand.get(category)
         if of_category is not None:
             return explain.paused_category(category, of_category.since_us, _by(of_category), self._at)
+        return self._all_paused_by_hand()
+
+    def _all_paused_by_hand(self) -> str | None:
+        of_all = self._findings.by_hand.get(EVERYTHING)
         return None if of_all is None else explain.paused(of_all.since_us, _by(of_all), self._at)
+
+    def _stopped(self) -> str | None:
+        """What keeps everything from going: an operator, or what Slack or the network said."""
+        pause = self._findings.pause
+        by_pause = None if pause is None else explain.paused(pause.since_us, _said(pause), self._at)
+        return self._all_paused_by_hand() or by_pause
 
     def _for_channel(self, base: Explanation) -> Explanation:
         before, next_us, now_us = self._facts.get("before", 0), self._next_us(), self._findings.now_us
@@ -391,7 +401,7 @@ class _Telling:
             reason, next_us, hindrance = Reason.PAUSED, None, by_hand
         elif pause is not None:
             reason = Reason.COOLDOWN if pause.kind == "cooldown" else Reason.PAUSED
-            next_us = pause.probe_us
+            next_us = pause.probe_us if pause.probe_us > now_us else None
             hindrance = explain.paused(pause.since_us, _said(pause), self._at)
         elif cooldown_us > now_us and failures:
             reason, hindrance = Reason.COOLDOWN, explain.failing(failures, cooldown_us, self._at, edits=edits)

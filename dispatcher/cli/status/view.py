@@ -112,7 +112,7 @@ def _kept(snapshot: Snapshot, tallies: int) -> Iterator[tuple[str, str]]:
     """What waits in no line and until when the first of it does, what was suppressed and not told of, dead letters."""
     if timers := snapshot.timers - snapshot.tallies_at("timer"):
         next_us = (snapshot.next_timer_us or snapshot.now_us) - snapshot.now_us
-        yield "Timers", f"{timers} parked" if snapshot.pause else f"{timers} parked, the next {_in(next_us)}"
+        yield "Timers", f"{timers} parked" if snapshot.is_stopped else f"{timers} parked, the next {_in(next_us)}"
     if snapshot.scheduled:
         next_us = (snapshot.next_scheduled_us or snapshot.now_us) - snapshot.now_us
         yield "Scheduled", f"{snapshot.scheduled} parked, the next {_in(next_us)}"
@@ -184,6 +184,8 @@ def _deferred(status: Status, rows: int) -> Table | None:
     for name in chosen:
         line = lines[name]
         following = "now" if line.next_us is None else _in(line.next_us - snapshot.now_us)
+        if following == "now" and snapshot.is_stopped:
+            following = "when posting goes on"
         held = " (quiet)" if name.startswith(QUIET_PREFIX) else ""
         line_of = name.removeprefix(QUIET_PREFIX).removeprefix("category:").removeprefix("label:")
         shown = f"{one_line(line_of)}{held}"
@@ -209,10 +211,10 @@ def _channels(status: Status, rows: int) -> Table | None:
         line, until_us = lines.get(channel), snapshot.cooldowns.get(channel, 0)
         if line is None:
             following = ""
-        elif snapshot.pause is not None:
-            following = "when posting goes on"
         elif channel.startswith(_PAUSED):
             following = "when it is resumed"
+        elif snapshot.is_stopped:
+            following = "when posting goes on"
         elif line.next_us is None:
             following = "after the one in flight"
         else:

@@ -25,7 +25,7 @@ from dispatcher.settings.content import Content
 from dispatcher.settings.describe import next_quiet_sentences, rules
 from dispatcher.store.counts import MINUTE_US
 from dispatcher.store.dead_letters import DeadLetter
-from dispatcher.store.snapshot import Snapshot
+from dispatcher.store.snapshot import Line, Snapshot
 from dispatcher.store.versions import Version
 from dispatcher.web.page.chart import chart
 from dispatcher.web.page.looks import Look, Minute
@@ -49,6 +49,13 @@ GROUPED: Final = 100
 
 _WAITS_FOR: Final = {"channel": "its turn in the channel", "paused": "the end of the pause"}
 """What the events of a line wait for that wait for no scope, by the kind of the line."""
+
+_STOPS: Final = {
+    "operator": "refused by Slack",
+    "outage": "Slack is not reached",
+    "cooldown": "the workspace cools down",
+}
+"""What stops all posting, by the kind of the pause."""
 
 PAUSE_US: Final = 30 * 60 * US
 """What goes on without such a pause is told as one."""
@@ -163,11 +170,14 @@ def _stopped(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
     if snapshot.pause is not None:
         said, _ = said_and_remedy(snapshot.pause)
         yield {
-            "what": "All posting", "how": snapshot.pause.kind, "by": snapshot.pause.code, "why": said,
-            "since_us": snapshot.pause.since_us, "until_us": snapshot.pause.probe_us,
+            "what": "All posting", "how": _STOPS[snapshot.pause.kind], "by": snapshot.pause.code, "why": said,
+            "since_us": snapshot.pause.since_us,
+            "tries_us": None if EVERYTHING in snapshot.paused else max(snapshot.pause.probe_us, snapshot.now_us),
         }  # fmt: skip
     for channel, until_us in sorted(snapshot.cooldowns.items()):
-        yield {"what": channel, "how": "cools down", "by": "Slack", "why": "429", "until_us": until_us}
+        failures = snapshot.failures.get(channel)
+        why = f"no clear answer to {failures} posts in a row" if failures else "429"
+        yield {"what": channel, "how": "cools down", "by": "Slack", "why": why, "until_us": until_us}
     yield from silenced(snapshot)
 
 
@@ -194,20 +204,22 @@ def silenced(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
 
 def _lines(snapshot: Snapshot) -> dict[str, Any]:
     """Each line with what it waits for; those in which most wait."""
-    rows = [
-        {
-            "name": name.partition(":")[2],
-            "waiting": line.waiting,
-            "next_us": line.next_us,
-            "waits_for": _awaited(line.scope) if line.scope else _WAITS_FOR.get(name.partition(":")[0], "its turn"),
-        }
-        for name, line in sorted(snapshot.lines.items(), key=lambda item: -item[1].waiting)
-    ]
+    lines = sorted(snapshot.lines.items(), key=lambda item: (-item[1].waiting, item[0]))
+    rows = [_line(snapshot, *each) for each in lines]
     return {
         "rows": rows[:_MOST_LINES],
         "more": max(0, len(rows) - _MOST_LINES),
         "elsewhere": snapshot.more_deferred + snapshot.more_for_channels,
     }
+
+
+def _line(snapshot: Snapshot, line_name: str, line: Line) -> dict[str, Any]:
+    kind, _, name = line_name.partition(":")
+    next_us, waits_for = line.next_us, _awaited(line.scope) if line.scope else _WAITS_FOR.get(kind, "its turn")
+    is_due = line.scope is None or (next_us or 0) <= snapshot.now_us
+    if kind != "paused" and snapshot.is_stopped and is_due:
+        next_us, waits_for = None, "posting to go on"
+    return {"name": name, "waiting": line.waiting, "next_us": next_us, "waits_for": waits_for}
 
 
 def _awaited(scope: str) -> str:

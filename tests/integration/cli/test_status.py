@@ -32,7 +32,7 @@ from dispatcher.settings.redaction import redacted_url
 from dispatcher.settings.zones import zone_of
 from dispatcher.slack.taxonomy import row_for
 from dispatcher.store.counts import Counts
-from dispatcher.store.snapshot import Line, Pause, Snapshot, TallyStatus
+from dispatcher.store.snapshot import Line, Pause, PausedByHand, Snapshot, TallyStatus
 from tests.support.commands import Streams, run, started_on
 from tests.support.processes import PATIENCE_S, Command, until
 from tests.support.screens import Screen
@@ -209,6 +209,34 @@ def test_foreign_text_is_shown_as_it_is_and_does_nothing() -> None:
     assert "in 1m 30s" in shown
     assert "1m 15s" in shown
     assert "2.0s ago" in shown
+
+
+@pytest.mark.parametrize(
+    "stopped",
+    [
+        {"pause": Pause("http_503", "", 900 * US, 995 * US, "outage")},
+        {"paused": {"*": PausedByHand("ops@here", 900 * US)}},
+    ],
+    ids=["outage", "by hand"],
+)
+def test_while_nothing_is_posted_no_line_is_said_to_go_now_and_what_was_paused_needs_a_resume(
+    stopped: dict[str, object],
+) -> None:
+    lines = {
+        "category:deploys": Line(12, 1_090 * US, "category:deploys"),
+        "category:errors": Line(2, 990 * US, "global"),
+        "channel:#ops": Line(1, 990 * US),
+        "paused:orders": Line(3, None),
+    }
+    status = Status(snapshot_of(lines=lines, deferred={"deploys": 12, "errors": 2}, **stopped), {}, [], [])
+    rows = [" ".join(line.split()) for line in drawn(status).splitlines()]
+    for row in (
+        "deploys 12 in 1m 30s category:deploys",
+        "errors 2 when posting goes on global",
+        "#ops 1 when posting goes on",
+        "orders (paused) 3 when it is resumed",
+    ):
+        assert row in rows
 
 
 def test_deferred_events_are_shown_with_the_scope_they_wait_for() -> None:

@@ -416,6 +416,35 @@ def test_the_explanation_of_an_event_that_waits_for_its_channel_says_why(redis: 
     assert (paused.reason, paused.next_at) == ("paused", START_US / US + 71)
 
 
+def test_while_slack_takes_no_post_no_instant_that_has_passed_is_told(redis: Database) -> None:
+    stage = Stage(redis, policy_of("", ""))
+    ann = stage.worker("ann")
+    stage.send("a", "b", channel="#ops")
+    (started,) = ann.go()
+    ann.answer(started, Paused("token_revoked", "make a new token"))
+    stage.clock.forward(60)
+    denied, waits = explain(stage, "a"), explain(stage, "b")
+    paused = "posting is paused since 10:53:20 (token_revoked: make a new token)"
+    assert (denied.sentence, denied.next_at) == (f"Admitted, and waits: {paused}.", None)
+    assert (waits.sentence, waits.next_at) == (
+        f"Admitted, and waits for channel #ops: {paused}; it is the next.", None,
+    )  # fmt: skip
+
+
+def test_a_retry_whose_instant_has_passed_is_told_with_the_pause_that_keeps_it(stage: Stage, ann: Worker) -> None:
+    stage.send("a", channel=UNPACED)
+    (started,) = ann.go()
+    ann.answer(started, Retryable("http_502", "bad gateway"))
+    Pausing(stage.redis, stage.keys, clock=stage.clock).pause("*", "ops@here", "maintenance")
+    assert explain(stage, "a").next_at == (START_US + BACKOFF_US) / US
+    stage.clock.forward(10)
+    told = explain(stage, "a")
+    assert told.next_at is None
+    assert told.sentence == (
+        "Admitted, 1 of 8 attempts used (retry: http_502); posting is paused since 10:53:20 (by ops@here: maintenance)."
+    )
+
+
 def test_explain_tells_the_attempts_and_the_next_instant_of_a_retry(stage: Stage, ann: Worker) -> None:
     stage.send("a", channel=UNPACED)
     (started,) = ann.go()

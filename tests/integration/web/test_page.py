@@ -14,8 +14,11 @@ import pytest
 
 from dispatcher.core.limits import Reason
 from dispatcher.core.policy import OnLimit
+from dispatcher.core.posts import Paused
 from dispatcher.core.quiet import WEEK
 from dispatcher.core.states import DeadLettered
+from dispatcher.core.units import US
+from dispatcher.store.operator_controls import Pausing
 from dispatcher.web.page.silences import FIELDS
 from dispatcher.web.page.views import VIEWS
 from tests.support.dead_letters import EXHAUSTED, KEYS, buried, bury, numbered, on_lanes
@@ -208,6 +211,32 @@ def test_what_waits_is_shown_with_the_instant_at_which_it_is_expected(audience: 
     assert (line[0], line[1], line[3]) == ("errors", "2", "room in the limit of category errors")
     assert {row[1] for row in events} == {"two", "three"}
     assert all(re.fullmatch(r"\d\d:\d\d:\d\d|\d{4}-\d\d-\d\d \d\d:\d\d", row[0]) for row in events)
+
+
+def test_while_slack_takes_no_post_the_page_says_when_it_is_tried_and_tells_no_instant_for_lines(
+    audience: httpx.Client, redis: Database
+) -> None:
+    stage = Stage(redis, policy_of("", ""))
+    stage.clock.now_us = time.time_ns() // 1_000 - 60 * US
+    stage.send("a", "b", channel="#ops")
+    ann = stage.worker("ann")
+    (started,) = ann.go()
+    ann.answer(started, Paused("invalid_auth", "Slack does not accept the token"))
+    Pausing(redis, stage.keys, clock=stage.clock).pause("orders", "olga")
+    stage.send("c", category="orders", channel=UNPACED)
+    ann.go()
+    redis.zadd(stage.keys.cooldowns, {"#busy": 4e15, "#poor": 4e15})
+    redis.hset(stage.keys.failures, "#poor", 3)
+    page = seen(audience, "/")
+    by_hand, refused, busy, poor = [row for row in page.rows() if len(row) == 6]
+    assert (by_hand[1], by_hand[5]) == ("paused", "")
+    assert refused[:4] == ["All posting", "refused by Slack", "invalid_auth", "Slack does not accept the token"]
+    assert re.fullmatch(r"next try \d\d:\d\d:\d\d", refused[5])
+    assert (busy[0], busy[3]) == ("#busy", "429")
+    assert (poor[0], poor[3]) == ("#poor", "no clear answer to 3 posts in a row")
+    for path in ("/", "/waiting"):
+        lines = [row for row in seen(audience, path).rows() if len(row) == 4 and row[1] == "1"]
+        assert lines == [["#ops", "1", "", "posting to go on"], ["orders", "1", "", "the end of the pause"]]
 
 
 def test_the_first_view_says_what_is_stopped_and_how_much_of_a_limit_is_used(
