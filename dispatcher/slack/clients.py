@@ -72,8 +72,10 @@ class WebApi:
         }
         status, headers, data = _answer(lambda: self._client.chat_postMessage(**arguments))
         result = read_api_reply(status, headers, data, message.channel)
-        if isinstance(result, Receipt) and self._history.ids.get(message.channel, message.channel) != result.channel:
-            self._history.note(message.channel, result.channel)
+        if isinstance(result, Receipt):
+            self._history.newest[result.channel] = result.ts
+            if self._history.ids.get(message.channel, message.channel) != result.channel:
+                self._history.note(message.channel, result.channel)
         return result
 
     def update(self, channel: str, ts: str, message: Message) -> PostResult:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from dispatcher.core.posts import Ambiguous, Paused, RateLimitedBySlack, Receipt, Rejected, Retryable
 from dispatcher.core.states import MARGIN_US, Absent, Rest, ScanLater, ScanResult, Search, Unreadable
 from dispatcher.core.units import CONVERSATION_ID, US
 from dispatcher.slack.replies import date_us, event_mark, mark_of, read_api_problem
-from dispatcher.slack.taxonomy import Problem
+from dispatcher.slack.taxonomy import Problem, problem
 from dispatcher.slack.transport import TOO_LARGE, ExchangeFailed
 
 Answer: TypeAlias = tuple[int, Mapping[str, str], object]
@@ -80,6 +80,8 @@ class History:
         self._namespace = namespace
         self.ids: dict[str, str] = {}
         """Slack's ids of channels, as far as they are known."""
+        self.newest: dict[str, str | None] = {}
+        """The ``ts`` of the newest post to each channel, by Slack's id, that Slack has confirmed here."""
         self._is_cut_short = False
         """Whether the last that was seen is that this app gets no page after the first."""
 
@@ -107,30 +109,49 @@ class History:
         method = "conversations.history" if search.thread_ts is None else "conversations.replies"
         back_us, page, count = clocks.ahead_us, 0, 0
         cursor = ""
+        cursors: set[str] = set()
         for _ in range(_MOST_PAGES):
-            data = self._page(method, _arguments(channel, search, back_us, cursor), clocks)
+            data = self._page(method, _arguments(channel, search, back_us, cursor), clocks, rows="messages")
             if not isinstance(data, dict):
                 self._is_cut_short |= (
                     page == SHORT_PAGE and isinstance(data, ScanLater) and data.retry_after_us is not None
                 )
                 return data
-            messages = data.get("messages", [])
+            messages = data["messages"]
             page = len(messages)
             count += page
             self._is_cut_short &= page <= SHORT_PAGE
-            for message in messages:
-                if (mark := mark_of(message)) is not None and mark in wanted:
-                    found[wanted[mark]] = Receipt(channel, _text(message.get("ts")))
+            if not self._note_found(channel, messages, wanted, found):
+                return Unreadable("no_metadata", "it shows a post of this worker without the metadata")
             if len(found) == len(wanted):
                 return Absent()
             cursor = _cursor(data)
             if clocks.ahead_us - back_us > MARGIN_US // 2:
-                back_us, cursor = clocks.ahead_us, ""  # once more, from further back
+                back_us, cursor, cursors = clocks.ahead_us, "", set()  # once more, from further back
             elif not cursor and not data.get("has_more"):
                 return clocks.rest
-            elif not cursor or (self._is_cut_short and page == SHORT_PAGE):
-                return Unreadable("history_cut_short", f"Slack shows this app {page} messages at a time")
-        return Unreadable("history_too_long", f"{count} messages were posted since")
+            elif not cursor or cursor in cursors or (self._is_cut_short and page == SHORT_PAGE):
+                again = "the cursor of its next page was followed before"
+                few = f"Slack shows this app {page} messages at a time"
+                return Unreadable("history_cut_short", again if cursor in cursors else few)
+            cursors.add(cursor)
+        return Unreadable("history_too_long", f"more follows after {count} messages in {_MOST_PAGES} pages")
+
+    def _note_found(
+        self,
+        channel: str,
+        messages: Sequence[Mapping[Any, Any]],
+        wanted: Mapping[str, str],
+        found: dict[str, Receipt],
+    ) -> bool:
+        """Add what is wanted to ``found``. Returns False if our newest post stands there without its mark."""
+        has_marks = True
+        for message in messages:
+            mark, ts = mark_of(message), _text(message.get("ts"))
+            if mark is not None and mark in wanted:
+                found[wanted[mark]] = Receipt(channel, ts)
+            has_marks &= mark is not None or ts is None or ts != self.newest.get(channel)
+        return has_marks
 
     def _id_of(self, channel: str, clocks: _Clocks) -> str | Rest:
         """Slack's id of a channel; by the list of channels where no post has told it yet.
@@ -153,27 +174,33 @@ class History:
     def _list(self, channel: str, types: str, clocks: _Clocks) -> Rest | None:
         """Note the ids of channels until this one is found; ``Absent`` where no channel has its name."""
         arguments: dict[str, Any] = {"types": types, "limit": _LIST_PAGE}
+        cursors: set[str] = set()
         while True:
-            data = self._page("conversations.list", arguments, clocks)
+            data = self._page("conversations.list", arguments, clocks, rows="channels")
             if not isinstance(data, dict):
                 return data
-            for each in data.get("channels", []):
+            for each in data["channels"]:
                 self.note(f"#{each.get('name')}", str(each.get("id")))
                 self.note(str(each.get("name")), str(each.get("id")))
             if channel in self.ids:
                 return None
             cursor = _cursor(data)
-            if not cursor:
+            if not cursor or cursor in cursors:
                 return Absent()
+            cursors.add(cursor)
             arguments["cursor"] = cursor
 
     def _page(
-        self, method: str, arguments: Mapping[str, Any], clocks: _Clocks
+        self, method: str, arguments: Mapping[str, Any], clocks: _Clocks, *, rows: str
     ) -> dict[str, Any] | ScanLater | Unreadable:
+        """The answer, in which ``rows`` names a list of objects; or why there is none."""
         status, headers, data = self._answer(method, arguments)
         clocks.note(headers)
         if isinstance(data, dict) and data.get("ok") is True:
-            return data
+            shown = data.get(rows)
+            if isinstance(shown, list) and all(isinstance(each, dict) for each in shown):
+                return data
+            return _obstacle(problem("unreadable_reply", f"{rows} is no list of objects"), method)
         return _obstacle(read_api_problem(status, headers, data), method)
 
     def _answer(self, method: str, arguments: Mapping[str, Any]) -> Answer:

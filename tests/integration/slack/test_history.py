@@ -349,13 +349,51 @@ def test_more_without_a_cursor_cannot_be_read(start: Start) -> None:
     assert rest == Unreadable("history_cut_short", "Slack shows this app 1 messages at a time")
 
 
+@pytest.mark.parametrize("cursors", [["a"] * 2, ["a", "b", "a"]], ids=["the same", "an earlier one"])
+def test_a_cursor_that_comes_again_ends_the_scan(start: Start, cursors: list[str]) -> None:
+    slack = start()
+    slack.faults.add(*(not_landed(page_of(cursor=each, has_more=True)) for each in cursors), kind=HISTORY)
+    rest = token_sink(slack).scan(search("event-1", channel=OPS)).rest
+    assert rest == Unreadable("history_cut_short", "the cursor of its next page was followed before")
+    assert calls(slack, HISTORY) == len(cursors)
+
+
+def test_a_history_without_an_end_is_read_for_fifty_pages(start: Start) -> None:
+    slack = start()
+    pages = [page_of(cursor=str(n), has_more=True) for n in range(51)]
+    slack.faults.add(*map(not_landed, pages), kind=HISTORY)
+    rest = token_sink(slack).scan(search("event-1", channel=OPS)).rest
+    assert rest == Unreadable("history_too_long", "more follows after 0 messages in 50 pages")
+
+
+def test_a_list_of_channels_whose_cursor_comes_again_has_ended(start: Start) -> None:
+    slack = start()
+    page = Text(json.dumps({"ok": True, "channels": [], "response_metadata": {"next_cursor": "a"}}))
+    slack.faults.add(*[not_landed(page)] * 3, kind=LIST)
+    rest = token_sink(slack).scan(search("event-1")).rest
+    assert isinstance(rest, Unreadable)
+    assert (rest.code, calls(slack, LIST)) == ("channel_not_listed", 2)
+
+
+def test_a_history_that_shows_our_own_post_without_its_metadata_cannot_be_read(start: Start) -> None:
+    slack = start()
+    sink = token_sink(slack)
+    receipt = sink.post(Message("event-2", "#ops", "disk full"))
+    assert isinstance(receipt, Receipt)
+    bare = page_of(OTHER, {"ts": receipt.ts, "text": "disk full"})
+    slack.faults.add(not_landed(bare), not_landed(bare), kind=HISTORY)
+    rest = sink.scan(search("event-1")).rest
+    assert rest == Unreadable("no_metadata", "it shows a post of this worker without the metadata")
+    assert token_sink(slack).scan(search("event-1")).rest == Absent(), "of a post of somebody else nothing is known"
+
+
 def test_a_longer_page_shows_that_a_429_after_fifteen_messages_was_a_passing_one(start: Start) -> None:
     slack = start()
     fifteen = page_of(*[OTHER] * 15, cursor="a", has_more=True)
     sink = token_sink(slack)
     slack.faults.add(not_landed(fifteen), not_landed(TooManyRequests("7")), kind=HISTORY)
     assert isinstance(sink.scan(search("event-1", channel=OPS)).rest, ScanLater)
-    longer = page_of(*[OTHER] * 16, cursor="a", has_more=True)
+    longer = page_of(*[OTHER] * 16, cursor="b", has_more=True)
     slack.faults.add(not_landed(longer), not_landed(fifteen), not_landed(page_of(SHOWN)), kind=HISTORY)
     assert sink.scan(search("event-1", channel=OPS)).found.keys() == {"event-1"}
 
@@ -480,12 +518,17 @@ def test_a_history_scan_that_breaks_off_is_made_later_and_did_not_reach_slack(
     assert (result.rest.code, result.rest.reached, result.rest.retry_after_us) == (code, False, None)
 
 
-def test_an_answer_without_messages_is_no_history_scan(start: Start) -> None:
+@pytest.mark.parametrize("rows", ["null", "{}", '"x"', "[1]", '[{"name": "a"}, null]'])
+@pytest.mark.parametrize(("method", "key"), [(HISTORY, "messages"), (LIST, "channels")])
+def test_an_answer_without_a_list_of_objects_is_no_history_scan(start: Start, method: str, key: str, rows: str) -> None:
     slack = start()
     deliver(slack)
-    slack.faults.add(not_landed(Text('{"ok": true, "messages": null}')), kind=HISTORY)
+    slack.faults.add(not_landed(Text(f'{{"ok": true, "{key}": {rows}}}')), kind=method)
     sink = token_sink(slack)
-    assert isinstance(sink.scan(search("event-1")).rest, ScanLater)
+    rest = sink.scan(search("event-1")).rest
+    assert isinstance(rest, ScanLater)
+    assert (rest.code, rest.reached) == ("unreadable_reply", False)
+    assert rest.detail.endswith(f"({key} is no list of objects)")
     assert sink.scan(search("event-1")).found.keys() == {"event-1"}
 
 
