@@ -28,7 +28,7 @@
 --          it is the next to be taken; its verdict means nothing, and nothing was charged for it. {"stale": version in force} if
 --          that is not the call's: nothing was decided. With "tallies" also
 --          "buffered": [[position of a request, wait_us], ...]: parked, as the only suppressed event of its category; and
---          "joined": [[name, decision, us of its first sight], ...]: earlier buffered singles, which have ended now; and
+--          "joined": [[name, decision, us of its first sight, us of its refusal], ...]: earlier buffered singles, which have ended now; and
 --          "uncounted": [position of a request, ...]: repeats that were dropped, since no message counts them. With "about"
 --          also "over": [position of a request, ...]: a recovery came before it; it was not decided, and has ended if "others" says so
 -- @include prelude

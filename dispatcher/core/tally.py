@@ -94,12 +94,16 @@ def repeats_of(id_: str, category: str, window_us: int, scope: str) -> Counting:
 
 
 class Suppressed(NamedTuple):
-    """An event that has ended in a digest; ``name`` is the id the producer knows, ``seen_us`` its first sight."""
+    """An event that has ended in a digest; ``name`` is the id the producer knows, ``seen_us`` its first sight.
+
+    ``refused_us`` is when a limit refused it; None: now.
+    """
 
     name: str
     category: str
     denied: Denied
     seen_us: int
+    refused_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

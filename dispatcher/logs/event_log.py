@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, Protocol, TextIO, assert_never
 
@@ -288,7 +289,7 @@ class EventLog:
         if not events:
             return
         entries = self._suppressed(
-            "dropped", ((each.name, each.event.category, denied, each.seen_us) for each, denied in events)
+            "dropped", ((each.name, each.event.category, denied, each.seen_us, None) for each, denied in events)
         )
         for entry, (leased, _) in zip(entries, events, strict=True):
             self._add_own(entry, leased.event)
@@ -385,15 +386,17 @@ class EventLog:
             text = text.replace(secret, HIDDEN)
         return one_line(text, self._most_text)
 
-    def _suppressed(self, outcome: str, events: Iterable[tuple[str, str, Denied, int]]) -> list[dict[str, object]]:
-        """The facts of events that a limit has suppressed: many of one denial, one after another."""
+    def _suppressed(
+        self, outcome: str, events: Iterable[tuple[str, str, Denied, int, int | None]]
+    ) -> list[dict[str, object]]:
+        """The facts of events that a limit has suppressed, each as ``Suppressed``: many of one denial, in a row."""
         now = self._now()
         known: dict[int, dict[str, object]] = {}
         entries = []
-        for name, category, denied, seen_us in events:
+        for name, category, denied, seen_us, refused_us in events:
             facts = known.get(id(denied))
             if facts is None:
-                facts = known[id(denied)] = _denial_facts(denied, outcome, now)
+                facts = known[id(denied)] = _denial_facts(denied, outcome, now, refused_us)
             entries.append({"event_id": name, "category": category, **facts, **_seen(seen_us)})
         return entries
 
@@ -423,9 +426,15 @@ def _seen(seen_us: int) -> dict[str, object]:
     return {"seen": seen_us / US}
 
 
-def _denial_facts(denied: Denied, outcome: str, now: tuple[int, Clock]) -> dict[str, object]:
-    facts = dropped_facts(denied, limit_reason(denied.scope), outcome)
-    facts["sentence"] = explain.dropped(denied, *now, outcome)
+def _denial_facts(
+    denied: Denied, outcome: str, now: tuple[int, Clock], refused_us: int | None = None
+) -> dict[str, object]:
+    """``refused_us`` is when the limit refused it, None: now. The wait that is told counts from now in any case."""
+    now_us, at = now
+    at_us = now_us if refused_us is None else refused_us
+    left_us = max(0, at_us + denied.retry_after_us - now_us)
+    facts = dropped_facts(replace(denied, retry_after_us=left_us), limit_reason(denied.scope), outcome)
+    facts["sentence"] = explain.dropped(denied, at_us, at, outcome)
     return facts
 
 

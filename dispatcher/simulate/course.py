@@ -157,8 +157,8 @@ class Course:
 
     def digested(self, events: Sequence[Suppressed]) -> None:
         """See ``ports.Observer``."""
-        for name, _, denied, _ in events:
-            self._suppress(name, "digested", denied)
+        for each in events:
+            self._suppress(each.name, "digested", each.denied)
 
     def settled(self, settlements: Sequence[Settlement]) -> None:
         """See ``ports.Observer``."""

@@ -481,7 +481,7 @@ class Ends:
         return position
 
 
-def read_joined(name: str, why: str, seen: str) -> Suppressed:
+def read_joined(name: str, why: str, seen: str, refused: str) -> Suppressed:
     """A buffered single that admit.lua ended, since a second event of its category was suppressed."""
     _, category, _, (scope, limit, retry_after_us), _ = decode(why)
-    return Suppressed(name, category, Denied(scope, Limit.parse(limit), retry_after_us), int(seen))
+    return Suppressed(name, category, Denied(scope, Limit.parse(limit), retry_after_us), int(seen), int(refused))

@@ -103,10 +103,10 @@ local digest = module(function(digest)
     end
   end
 
-  -- The buffered single ends with the second one. Returns its name, what the record says, and its first
-  -- sight; nothing where it has left.
+  -- The buffered single ends with the second one. Returns its name, what the record says, its first sight, and when it was
+  -- refused; nothing where it has left.
   local function join_buffered(at, tally, buffered, why)
-    local name, stored, last = plan.hget(tally.key, 'name'), plan.hget(tally.key, 'why'), number_in(tally.key, 'last')
+    local name, stored, last = plan.hget(tally.key, 'name'), plan.hget(tally.key, 'why'), digits(number_in(tally.key, 'last') or at.now)
     why = is_why(stored) and stored or why
     local is_waiting, header, _, malformed = plan.zrem(at.timers, buffered), record.read(at, buffered)
     if not is_waiting or malformed then
@@ -120,14 +120,14 @@ local digest = module(function(digest)
     plan.zrem(at.parked, buffered)
     accounting.unpark(at, header)
     accounting.count_ended('digested', header.counted, 1, why, true)
-    accounting.record_limited(buffered, digits(last or at.now) .. ' ' .. why, plan.hget(tally.key, 'words'))
+    accounting.record_limited(buffered, last .. ' ' .. why, plan.hget(tally.key, 'words'))
     if plan.hget(tally.key, 'remember') then
       accounting.remember({ buffered })
     end
     for _, field in ipairs({ 'buffered', 'name', 'remember', 'words' }) do
       plan.hdel(tally.key, field)
     end
-    return { is_text(name) and name or buffered, why, digits(number_of(header.seen)) }
+    return { is_text(name) and name or buffered, why, digits(number_of(header.seen)), last }
   end
 
   -- The tally of a buffered single that cannot be read goes.

@@ -5,11 +5,14 @@ With ``3/30m`` two events of ``errors`` are posted in half an hour, and the thir
 
 from __future__ import annotations
 
+import io
+import json
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
+from dispatcher.core.explain import clock_of, ended
 from dispatcher.core.limits import Limit, Reason
 from dispatcher.core.policy import OnAmbiguous, OnLimit
 from dispatcher.core.posts import (
@@ -25,6 +28,7 @@ from dispatcher.core.posts import (
 from dispatcher.core.states import Absent, Leased, Parked, ScanResult, Step, Told, Unreadable
 from dispatcher.core.transitions import MAX_ATTEMPTS
 from dispatcher.core.units import US
+from dispatcher.logs.event_log import EventLog, build_log
 from dispatcher.store.dead_letters import DeadLetters, Filter, Replayed
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.intake import Enqueued
@@ -278,6 +282,21 @@ def test_a_joined_event_is_on_record_as_it_was_refused(stage: Stage, ann: Worker
     found = Decisions(stage.redis, stage.keys).find(first)
     assert found is not None
     assert (found.outcome, found.at_us, found.fits_at_us) == ("digested", START_US, START_US + WINDOW_S * US)
+
+
+def test_the_log_line_of_a_joined_event_says_what_explain_says(stage: Stage, ann: Worker) -> None:
+    (*_, first) = storm(stage, 3)
+    ann.run()
+    stage.clock.forward(40)
+    storm(stage, 1)
+    ann.run()
+    stream = io.StringIO()
+    EventLog(build_log(style="json", stream=stream), clock=stage.clock).digested(ann.told.digests)
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    decision = Decisions(stage.redis, stage.keys).find(first)
+    assert decision is not None
+    assert lines[0]["sentence"] == ended(decision, clock_of(stage.clock.now_us))
+    assert [line["retry_after_s"] for line in lines] == [WINDOW_S - 40] * 2
 
 
 def test_an_open_digest_is_edited_in_place_at_most_every_30_seconds(stage: Stage, ann: Worker) -> None:
