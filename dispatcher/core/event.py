@@ -185,7 +185,7 @@ def encode_event(event: Event) -> str:
     payload = event.to_payload()
     if not event.blocks:
         try:
-            return _bounded(encode(payload).decode())
+            return _bounded(encode(payload).decode(), payload)
         except TypeError:
             pass  # the slower way says what is wrong
     try:
@@ -199,14 +199,25 @@ def encode_event(event: Event) -> str:
         number = "hold a number that is infinite, not a number, or of very many digits"
         detail = "contain themselves" if "ircular" in str(error) else number
         raise InvalidEvent(f"blocks {detail}, which JSON has no form for", pointer="/blocks") from error
-    return _bounded(text)
+    return _bounded(text, payload)
 
 
-def _bounded(text: str) -> str:
-    size = len(text) if text.isascii() else len(text.encode())
+def _bounded(text: str, payload: Mapping[str, Any]) -> str:
+    if len(text if text.isascii() else text.encode()) > MAX_EVENT_BYTES:
+        check_size(payload)
+    return text
+
+
+def check_size(payload: Mapping[str, Any]) -> None:
+    """Refuse an event that is too large, however its JSON text is written: in UTF-8, without blanks and without ``v``.
+
+    Raises ``EventTooLarge``.
+    """
+    counted = {key: value for key, value in payload.items() if key != "v"}
+    text = json.dumps(counted, separators=(",", ":"), ensure_ascii=False)
+    size = len(text.encode("utf-8", "surrogatepass"))
     if size > MAX_EVENT_BYTES:
         raise EventTooLarge(f"event is {size} bytes as JSON, expected at most {MAX_EVENT_BYTES}")
-    return text
 
 
 def _refuse_type(value: object) -> NoReturn:

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from dispatcher.core.event import MAX_EVENT_BYTES, Event, encode_event, is_remembered, job_id_for
+from dispatcher.core.event import MAX_EVENT_BYTES, Event, check_size, encode_event, is_remembered, job_id_for
 from dispatcher.core.units import CATEGORY, Lane
 from dispatcher.errors import ConfigError, InvalidEvent
 from dispatcher.jsonio import NotPlain, answer_text, decode, encode
@@ -46,10 +46,11 @@ SHOWN_CHARS: Final = 80
 
 _MOST_LABELS: Final = 512
 
-_MAX_DATA: Final = MAX_EVENT_BYTES + len(HEAD) + len(TAIL)
+_SMALL: Final = MAX_EVENT_BYTES + len((HEAD + TAIL).replace(" ", ""))
+"""Bytes of data that hold no event that is too large."""
 
-_MOST_SEARCHED: Final = 1024 * 1024
-"""Bytes of what is no event in which its category is looked for: so much of it is kept."""
+_MOST_READ: Final = 1024 * 1024 - 1
+"""Bytes of data that are read. Of more, one byte more is kept. JSON in ASCII takes up to three times those of UTF-8."""
 
 _ZLIB: Final = 0x78
 _PICKLE: Final = 0x80
@@ -302,9 +303,8 @@ def open_envelope(job_id: str, data: bytes) -> Event:
     try:
         call = decode(data)
     except NotPlain:
-        call = _decode(_plain(data))
-    if len(data) > _MAX_DATA:
-        raise InvalidEvent(f"event is larger than {MAX_EVENT_BYTES} bytes")
+        data = _plain(data)
+        call = _decode(data)
     if not isinstance(call, list) or len(call) != len(("function", "instance", "arguments", "keywords")):
         raise InvalidEvent("job data is not RQ's list of function, instance, arguments and keywords")
     function, instance, arguments, keywords = call
@@ -313,6 +313,8 @@ def open_envelope(job_id: str, data: bytes) -> Event:
     if instance is not None or not isinstance(arguments, list) or len(arguments) != 1 or keywords:
         raise InvalidEvent("job carries other arguments than one event")
     event = Event.from_payload(arguments[0])
+    if len(data) > _SMALL:
+        check_size(arguments[0])
     if event.id is not None and job_id_for(event.id) != job_id:
         raise InvalidEvent(
             f"id is {event.id!r}, but the job's id is {job_id!r}; pass job_id={job_id_for(event.id)!r} to enqueue"
@@ -334,7 +336,7 @@ def names_us(data: bytes) -> bool:
 def shown_category(payload: bytes) -> str | None:
     """The category of what is no valid event: where an event has it, or where a call by keywords would have it."""
     try:
-        call = json.loads(_plain(payload, _MOST_SEARCHED))
+        call = json.loads(_plain(payload))
     except (ValueError, RecursionError, InvalidEvent):
         return None
     match call:
@@ -348,15 +350,15 @@ def shown_category(payload: bytes) -> str | None:
             return None
 
 
-def _plain(data: bytes, most: int = _MAX_DATA) -> bytes:
-    """The data, inflated if it is compressed; raises ``InvalidEvent``, also where it is larger than ``most``."""
+def _plain(data: bytes) -> bytes:
+    """The data, inflated if it is compressed; raises ``InvalidEvent``, also where it is larger than ``_MOST_READ``."""
     if data[:1] and data[0] == _ZLIB:
         inflater = zlib.decompressobj()
         try:
-            data = inflater.decompress(data, most + 1)
+            data = inflater.decompress(data, _MOST_READ + 1)
         except zlib.error as error:
             raise InvalidEvent("job data begins like zlib's, but cannot be decompressed; expected JSON") from error
-    if len(data) > most:
+    if len(data) > _MOST_READ:
         raise InvalidEvent(f"event is larger than {MAX_EVENT_BYTES} bytes")
     return data
 

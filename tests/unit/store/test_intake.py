@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import zlib
+from collections.abc import Callable
 
 import pytest
 from rq.serializers import JSONSerializer
@@ -62,7 +63,7 @@ class Bomb:
         (b"7", "not RQ's list"),
         (job_data(FUNCTION, {"category": "errors"}), "text is missing"),
         (job_data(FUNCTION, {"category": "errors", "text": "x", "id": "other"}), "pass job_id='other' to enqueue"),
-        (job_data(FUNCTION, {"category": "errors", "text": "x" * MAX_EVENT_BYTES}), "larger than"),
+        (job_data(FUNCTION, {"category": "errors", "text": "x" * MAX_EVENT_BYTES}), "expected at most 262144"),
     ],
     ids=lambda value: value[:30] if isinstance(value, str) else None,
 )
@@ -75,6 +76,37 @@ def test_undecodable_job_data_is_refused_with_the_reason(data: bytes, message: s
 def test_job_data_that_is_small_only_while_it_is_compressed_is_refused() -> None:
     with pytest.raises(InvalidEvent, match="larger than"):
         open_envelope("job-1", zlib.compress(job_data(FUNCTION, {"category": "errors", "text": "x" * 50_000_000})))
+
+
+@pytest.mark.parametrize("letter", ["x", "\u00e9", "\u0436", "\U0001f525"])
+@pytest.mark.parametrize("pack", [bytes, zlib.compress], ids=["plain", "compressed"])
+def test_send_and_a_worker_take_events_of_the_same_size_however_they_are_written(
+    letter: str, pack: Callable[[bytes], bytes]
+) -> None:
+    left = MAX_EVENT_BYTES - len(b'{"category":"errors","text":""}')
+    count, rest = divmod(left, len(letter.encode()))
+    for more in (0, 1):
+        event = Event("errors", letter * count + (rest + more) * "x")
+        payload = {"category": "errors", "text": event.text}
+        jobs = [
+            job_data(FUNCTION, payload),
+            job_data(FUNCTION, {"v": 1, **payload}),
+            f'["{FUNCTION}",null,[{json.dumps(payload, separators=(",", ":"), ensure_ascii=False)}],{{}}]'.encode(),
+        ]
+        if more:
+            with pytest.raises(InvalidEvent, match=r"^event is 262145 bytes as JSON, expected at most 262144$"):
+                seal(event)
+            for data in jobs:
+                with pytest.raises(InvalidEvent, match=r"^event is 262145 bytes as JSON, expected at most 262144$"):
+                    open_envelope("job-1", pack(data))
+        else:
+            assert {open_envelope("job-1", pack(data)).text for data in [seal(event).encode(), *jobs]} == {event.text}
+
+
+def test_blocks_are_measured_as_the_text_is() -> None:
+    block = {"type": "section", "text": {"type": "plain_text", "text": "\u00e9" * 100_000}}
+    event = Event("errors", blocks=[block])
+    assert open_envelope("job-1", seal(event).encode()) == event
 
 
 def test_a_record_becomes_the_event_under_lease() -> None:
