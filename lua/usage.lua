@@ -2,8 +2,8 @@
 --
 -- KEYS     one for each scope, as in gate.lua
 -- ARGV[1]  JSON {"now": us | absent, "scopes", "stores": see include/decide.lua}
--- Returns  JSON {"scopes": [[[used, wait_us], ...], ...]}: for each window of each scope the slots that count now,
---          held ones included, and the time until there is room for one more (0: now)
+-- Returns  JSON {"scopes": [[[used, wait_us, held], ...], ...]}: for each window of each scope the slots that count
+--          now, held ones included, the time until there is room for one more (0: now), and how many of the slots are held
 -- @include prelude
 -- @include plan
 -- @include slots
@@ -17,7 +17,8 @@ for i, scope in ipairs(scopes) do
   local windows = {}
   for n, window in ipairs(scope.windows) do
     local used = scope.store.used(scope, window)
-    windows[n] = string.format('[%d,%.0f]', used, math.max(0, slots.window_room_at(scope, window) - now))
+    local held = slots.counts_held(window) and scope.live or 0
+    windows[n] = string.format('[%d,%.0f,%d]', used, math.max(0, slots.window_room_at(scope, window) - now), held)
   end
   scopes[i] = '[' .. table.concat(windows, ',') .. ']'
 end

@@ -29,11 +29,17 @@ _ALONE: Final = b'{"verdicts":[0]}'
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """How much of a limit is used, and the time until it has room for one more (0: it has)."""
+    """How much of a limit is used, the time until it has room for one more (0: it has), and how many slots are held."""
 
     limit: Limit
     used: int
     wait_us: int
+    held: int = 0
+
+    @property
+    def is_held(self) -> bool:
+        """Whether all slots are held: there is no room until one of the events that wait is posted."""
+        return self.held >= self.limit.max
 
 
 class WaitingRequest(NamedTuple):
@@ -287,7 +293,7 @@ def denied_of(row: Sequence[int], scopes: Sequence[Scope]) -> Denied:
 def read_usage(answer: bytes | str, scopes: Sequence[Scope]) -> list[list[Usage]]:
     """For each scope of usage.lua's call what is used of each of its limits."""
     return [
-        [Usage(limit, used, wait_us) for limit, (used, wait_us) in zip(scope.limits, rows, strict=True)]
+        [Usage(limit, *row) for limit, row in zip(scope.limits, rows, strict=True)]
         for scope, rows in zip(scopes, json.loads(answer)["scopes"], strict=True)
     ]
 

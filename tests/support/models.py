@@ -74,11 +74,13 @@ class GateModel:
         if has_quota(scope):
             return [self._quota_usage(scope.name, limit, now_us) for limit in scope.limits]
         slots = self.slots[scope.name].values() if scope.ids else self._logged(scope.name)
+        held = [slot for slot in slots if isinstance(slot, Held)]
         return [
             Usage(
                 limit,
                 sum(at_us > now_us for at_us in _departures(slots, limit)),
                 _room_at(slots, limit, now_us) - now_us,
+                sum(at_us > now_us for at_us in _departures(held, limit)),
             )
             for limit in scope.limits
         ]

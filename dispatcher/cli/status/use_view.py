@@ -182,9 +182,7 @@ def limit_cells(rows: Sequence[UseRow], *, has_bars: bool) -> Sequence[Part]:
 def _room(usage: Usage) -> str:
     if not usage.wait_us:
         return ""
-    if usage.wait_us > usage.limit.window_us:  # longer than any post counts: what is parked has to be posted first
-        return "held"
-    return f"in {span(usage.wait_us / US)}"
+    return "held" if usage.is_held else f"in {span(usage.wait_us / US)}"
 
 
 def most(items: list[_Item], rows: int, weight: Callable[[_Item], Any]) -> list[_Item]:

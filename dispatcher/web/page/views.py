@@ -145,8 +145,7 @@ def _category(status: Status, name: str) -> dict[str, Any]:
 def _bar(usage: Usage, note: str = "", *, alarms: bool = True) -> Bar:
     room = ""
     if usage.wait_us:
-        held = usage.wait_us > usage.limit.window_us
-        room = "held by events that are yet to be posted" if held else f"next in {span(usage.wait_us / US)}"
+        room = "held by events that are yet to be posted" if usage.is_held else f"next in {span(usage.wait_us / US)}"
     figures = f"{usage.used:,} of {usage.limit.max:,} in {window(usage.limit)}"
     return Bar(figures, _part(usage), room, alarm=alarms and bool(usage.wait_us), note=note)
 

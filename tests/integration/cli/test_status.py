@@ -331,8 +331,10 @@ def test_status_counts_events_on_timers_and_shows_the_next_instant() -> None:
 
 
 def test_room_that_parked_events_hold_is_no_matter_of_hours() -> None:
-    held = Usage(Limit.parse("10/30m"), 10, 86_000 * US)
-    assert "10/10 in 30m  held" in drawn(Status(snapshot_of(), {"errors": [held]}, [], []))
+    held = Usage(Limit.parse("10/1d fixed"), 10, 86_000 * US, held=10)
+    assert "10/10 in 1d fixed  held" in drawn(Status(snapshot_of(), {"errors": [held]}, [], []))
+    partly = Usage(Limit.parse("10/1d fixed"), 10, 7_200 * US, held=9)
+    assert "10/10 in 1d fixed  in 2h" in drawn(Status(snapshot_of(), {"errors": [partly]}, [], []))
 
 
 def test_the_room_of_a_category_names_the_wider_limit_that_keeps_it_waiting_longest() -> None:

@@ -527,11 +527,25 @@ def test_usage_counts_what_each_window_holds_and_writes_nothing(
     before, count = contents(redis), writes(redis)
     minute, half = scopes[0].limits
     assert limiter.usage_many(scopes, now_us=NOW_US + 40 * US) == [
-        [Usage(minute, 3, 20 * US), Usage(half, 1, 0)],
+        [Usage(minute, 3, 20 * US, held=1), Usage(half, 1, 0)],
         [Usage(scopes[1].limits[0], 0, 0)],
     ]
     assert limiter.usage_many([]) == []
     assert (contents(redis), writes(redis)) == (before, count)
+
+
+@pytest.mark.parametrize("limit", ["3/1d fixed", "3/2d", "3/1m"])
+def test_a_limit_is_held_once_all_its_slots_are_however_soon_the_deadline_is(
+    limiter: Limiter, slots: SlotScripts, limit: str
+) -> None:
+    user = scope("user:42", limit)
+    for id_ in "abc":
+        limiter.try_acquire([user], id_, now_us=NOW_US)
+    for id_, is_held in (("a", False), ("b", False), ("c", True)):
+        slots.hold(KEYS.scope("user:42"), id_, NOW_US + 30 * US, NOW_US)
+        assert limiter.usage(user, now_us=NOW_US)[0].is_held is is_held
+    assert limiter.usage(user, now_us=NOW_US) == [Usage(user.limits[0], 3, 30 * US, held=3)]
+    assert not limiter.usage(user, now_us=NOW_US + 30 * US)[0].is_held
 
 
 # Batches
