@@ -146,8 +146,9 @@ _RULE: Final = BUILT_IN.defaults
 _LETTERS: Final = BUILT_IN.dead_letters
 
 
-def _mapping(example: str, kind: Any) -> BeforeValidator:  # noqa: ANN401  a type, as pydantic takes it
-    return BeforeValidator(partial(_as_mapping, example=example), json_schema_input_type=kind | None)
+def _mapping(example: str, kind: Any, *, may_be_empty: bool = True) -> BeforeValidator:  # noqa: ANN401  a type
+    shape_of = kind | None if may_be_empty else kind
+    return BeforeValidator(partial(_as_mapping, example=example), json_schema_input_type=shape_of)
 
 
 def _as_mapping(value: Any, example: str, beside: str = "") -> Any:  # noqa: ANN401  any YAML value
@@ -220,7 +221,7 @@ def _written_once(once: OnceSection | None, write: SerializerFunctionWrapHandler
 
 RepeatsOrNone: TypeAlias = Annotated[
     OnceSection | None,
-    BeforeValidator(_none_or_mapping, json_schema_input_type=OnceSection | Literal["none"] | None),
+    BeforeValidator(_none_or_mapping, json_schema_input_type=OnceSection | Literal["none"]),
     WrapSerializer(_written_once),
 ]
 
@@ -234,7 +235,7 @@ class RouteSection(Section):
     channel: Channel = Field(description="Where events are posted that match all of them, and name no channel.")
 
 
-RouteEntry: TypeAlias = Annotated[RouteSection, _mapping(read.ROUTE_EXAMPLE, RouteSection)]
+RouteEntry: TypeAlias = Annotated[RouteSection, _mapping(read.ROUTE_EXAMPLE, RouteSection, may_be_empty=False)]
 RouteEntries: TypeAlias = Annotated[
     tuple[RouteEntry, ...],
     BeforeValidator(
@@ -399,11 +400,13 @@ class DecisionsSection(Section):
     )
 
 
-HookEntry: TypeAlias = Annotated[HookSection, _mapping("{preset: github, secret_file: /run/secrets/gh}", HookSection)]
+HookEntry: TypeAlias = Annotated[
+    HookSection, _mapping("{preset: github, secret_file: /run/secrets/gh}", HookSection, may_be_empty=False)
+]
 HookEntries: TypeAlias = dict[HookName, HookEntry]
 ChannelEntry: TypeAlias = Annotated[ChannelSection, _mapping("{pace: 1/1s}", ChannelSection)]
 RuleEntry: TypeAlias = Annotated[CategorySection, _mapping("{limits: [10/30m]}", CategorySection)]
-QuietEntry: TypeAlias = Annotated[QuietSection, _mapping(read.QUIET_EXAMPLE, QuietSection)]
+QuietEntry: TypeAlias = Annotated[QuietSection, _mapping(read.QUIET_EXAMPLE, QuietSection, may_be_empty=False)]
 QuietEntries: TypeAlias = dict[QuietName, QuietEntry]
 ChannelEntries: TypeAlias = dict[ChannelKey, ChannelEntry]
 RuleEntries: TypeAlias = dict[Category, RuleEntry]

@@ -88,13 +88,14 @@ _DAYS_EXPECTED: Final = "expected a list of days such as [mon-fri, sun]"
 _ZONE_EXPECTED: Final = "expected a time zone such as Europe/Berlin or UTC"
 _UNLESS_EXPECTED: Final = "expected a mapping such as {priority: high, severity: critical}"
 _MATCHER_EXPECTED: Final = "expected matchers such as severity=critical, or a list of them"
-_SPAN_EXPECTED: Final = (
-    "expected a number such as 24 or 1.5, with at most 6 decimals, and a unit of ms, s, m, h or d, from 0.001ms to 366d"
-)
+_SPAN_EXPECTED: Final = "expected a span such as 24h or 1.5h (a number and ms, s, m, h or d), up to 366d"
+_SPAN_RANGE_EXPECTED: Final = "expected a span from 0.001ms to 366d, with at most 6 decimals"
 
 _SIZE_EXPECTED: Final = "expected a whole number and a unit of KB, MB or GB, from 2MB to 1000GB, for example 256MB"
 
-_LIMIT: Final = re.compile(r"[0-9]+/[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h|d)(?: fixed)?")
+_NUMBER: Final = r"[0-9]+(?:\.[0-9]+)?"
+_SPAN: Final = rf"{_NUMBER}(?:ms|s|m|h|d)"
+_LIMIT: Final = re.compile(rf"[0-9]+/{_SPAN}(?: fixed)?")
 _LOOSE_LIMIT: Final = (
     r"([0-9]+)\s*(?:/|per|in|:|x)\s*([0-9]*)\s*"
     r"(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?)(?:\s*(f[a-z]+))?"
@@ -209,9 +210,12 @@ def read_span_us(value: object) -> int:
         span_us = parse_duration(value) if isinstance(value, str) else 0
     except (ValueError, OverflowError):
         span_us = 0
-    if not 1 <= span_us <= MAX_WINDOW_US:
-        raise fault(f", {_SPAN_EXPECTED}")
-    return span_us
+    if 1 <= span_us <= MAX_WINDOW_US:
+        return span_us
+    if re.fullmatch(_SPAN, str(value)):
+        raise fault(f", {_SPAN_RANGE_EXPECTED}")
+    missing = ", the unit is missing" if re.fullmatch(_NUMBER, str(value)) else ""
+    raise fault(f"{missing}, {_SPAN_EXPECTED}")
 
 
 def read_channel(value: object, beside: str = "") -> str:

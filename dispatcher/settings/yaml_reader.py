@@ -243,6 +243,7 @@ class _Reader:
             at, name = found
             hint = f'# begins a comment, write "{name}" in quotes'
             self.tree.note(at, (), f"{hint}; if the comment is meant, line {position.line}: {text}")
+            self.tree.refused.update(path for path, begin in self.tree.values.items() if begin > at)
         else:
             self.tree.note(position, (), text)
 

@@ -38,9 +38,9 @@ MAX = "a whole number from 1 to 10000000"
 WINDOW = "a window such as 5m or 1d fixed"
 PACE = "expected MAX/WINDOW, for example 10/10s, or none"
 CHANNEL = 'expected a channel such as "#errors", in quotes, or its id'
-SPAN = (
-    "expected a number such as 24 or 1.5, with at most 6 decimals, and a unit of ms, s, m, h or d, from 0.001ms to 366d"
-)
+SPAN = "expected a span such as 24h or 1.5h (a number and ms, s, m, h or d), up to 366d"
+SPAN_RANGE = "expected a span from 0.001ms to 366d, with at most 6 decimals"
+NO_UNIT = f"the unit is missing, {SPAN}"
 COUNT = "expected a whole number from 1 to 10000000"
 SIZE = "expected a whole number and a unit of KB, MB or GB, from 2MB to 1000GB, for example 256MB"
 CATEGORY = "expected 1 to 64 of A-Z a-z 0-9 _ . : - beginning with a letter or digit"
@@ -193,8 +193,7 @@ def test_a_file_without_values_gives_the_built_in_defaults(text: str) -> None:
         pytest.param(
             "categories: {a: {channel: #a}, b: {}}\ndefaults: {}\n",
             '1:27: # begins a comment, write "#a" in quotes; '
-            "if the comment is meant, line 2: not valid YAML: expected ',' or '}', but got ':'\n"
-            f"2:1: categories.a.channel: 'defaults', {CHANNEL}; did you mean \"#defaults\"?",
+            "if the comment is meant, line 2: not valid YAML: expected ',' or '}', but got ':'",
             id="unquoted #a in braces, and more below",
         ),
         pytest.param(
@@ -471,11 +470,13 @@ def test_a_file_without_values_gives_the_built_in_defaults(text: str) -> None:
         pytest.param(
             "channels: {default: {pace: [1/1s]}}", f"1:28: channels.default.pace: a list, {PACE}", id="list of paces"
         ),
-        pytest.param("defaults: {max_age: 24}", f"1:21: defaults.max_age: 24, {SPAN}", id="max_age without a unit"),
-        pytest.param("defaults: {max_age: 400d}", f"1:21: defaults.max_age: '400d', {SPAN}", id="max_age too long"),
+        pytest.param("defaults: {max_age: 24}", f"1:21: defaults.max_age: 24, {NO_UNIT}", id="max_age without a unit"),
+        pytest.param(
+            "defaults: {max_age: 400d}", f"1:21: defaults.max_age: '400d', {SPAN_RANGE}", id="max_age too long"
+        ),
         pytest.param(
             f"defaults: {{max_age: {'9' * 400}d}}",
-            f"1:21: defaults.max_age: '{'9' * 76}..., {SPAN}",
+            f"1:21: defaults.max_age: '{'9' * 76}..., {SPAN_RANGE}",
             id="max_age beyond numbers",
         ),
         pytest.param(
@@ -641,7 +642,9 @@ def test_a_file_without_values_gives_the_built_in_defaults(text: str) -> None:
             )
             for text in ("100_000", '"100000"', '"100,000"', "100k", "100 000", "100 K")
         ),
-        pytest.param("dead_letters: {max_age: 30}", f"1:25: dead_letters.max_age: 30, {SPAN}", id="kept without unit"),
+        pytest.param(
+            "dead_letters: {max_age: 30}", f"1:25: dead_letters.max_age: 30, {NO_UNIT}", id="kept without unit"
+        ),
         *(
             pytest.param(
                 f"dead_letters: {{max_bytes: {text}}}",
@@ -812,7 +815,7 @@ def test_a_file_without_values_gives_the_built_in_defaults(text: str) -> None:
         ),
         pytest.param("defaults: {notice: yes}", f"1:20: defaults.notice: 'yes', {TRUTH}; did you mean true?", id="yes"),
         pytest.param("defaults: {notice: 1}", f"1:20: defaults.notice: 1, {TRUTH}", id="notice: 1"),
-        pytest.param("defaults: {digest_delay: 60}", f"1:26: defaults.digest_delay: 60, {SPAN}", id="digest_delay"),
+        pytest.param("defaults: {digest_delay: 60}", f"1:26: defaults.digest_delay: 60, {NO_UNIT}", id="digest_delay"),
     ],
 )
 def test_a_mistake_is_told_with_line_column_key_value_and_expectation(text: str, problem: str) -> None:
