@@ -20,7 +20,7 @@ from dispatcher.errors import (
 )
 from dispatcher.jsonio import encode
 from dispatcher.server.keys import Keys
-from dispatcher.store.intake import EnqueueCalls, Enqueued, Job
+from dispatcher.store.intake import EnqueueCalls, Enqueued, Job, queue_is_full
 from dispatcher.store.rq_keys import QueueKeys
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class Producer:
         event_id = new_event_id() if event.id is None else event.id
         job = self._intake.calls.job(job_id_for(event_id), event, is_generated=event.id is None)
         (result,) = self._ask([job], [event])()
-        return sent_one(event_id, result, on_duplicate)
+        return sent_one(event_id, result, on_duplicate, self._intake.calls.max_waiting)
 
     def resolve(self, category: str, dedup_key: str, text: str | None = None, **fields: Unpack[ResolvedFields]) -> str:
         """Tell that what ``dedup_key`` names in this category is over; returns the id of the event that says so.
@@ -373,10 +373,10 @@ def check_on_duplicate(given: object) -> None:
         raise ValueError(f"on_duplicate is {in_words(given, in_python=True)}, expected ignore or raise")
 
 
-def sent_one(event_id: str, result: Enqueued, on_duplicate: OnDuplicate) -> str:
+def sent_one(event_id: str, result: Enqueued, on_duplicate: OnDuplicate, max_waiting: int) -> str:
     """The id of the one event that ``send`` handed over; raises as ``send`` does."""
     if result is Enqueued.FULL:
-        raise QueueFull("the queue is full: DISPATCHER_MAX_WAITING events wait, are in flight or parked")
+        raise QueueFull(queue_is_full(max_waiting))
     if result is Enqueued.DUPLICATE and on_duplicate == "raise":
         error = DuplicateEvent(f"id {event_id!r} is already present or was settled not long ago")
         error.duplicates = (event_id,)

@@ -90,7 +90,7 @@ class AsyncProducer:
         event_id = new_event_id() if event.id is None else event.id
         job = self._intake.calls.job(job_id_for(event_id), event, is_generated=event.id is None)
         (result,) = await self._enqueue([job], [event])
-        return sent_one(event_id, result, on_duplicate)
+        return sent_one(event_id, result, on_duplicate, self._intake.calls.max_waiting)
 
     async def resolve(
         self, category: str, dedup_key: str, text: str | None = None, **fields: Unpack[ResolvedFields]

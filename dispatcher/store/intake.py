@@ -155,6 +155,12 @@ class Enqueued(IntEnum):
     DONE = 1
 
 
+def queue_is_full(max_waiting: int) -> str:
+    """What is said where an event was ``FULL``."""
+    held = "1 event waits, is in flight" if max_waiting == 1 else f"{max_waiting} events wait, are in flight"
+    return f"the queue is full: at least {held} or parked, and DISPATCHER_MAX_WAITING is {max_waiting}"
+
+
 _RESULTS: Final = {"1": Enqueued.DONE, "0": Enqueued.DUPLICATE, "-": Enqueued.FULL}
 
 
@@ -181,6 +187,7 @@ class EnqueueCalls:
             queue.binding,
             keys.enqueued,
         ]
+        self.max_waiting = max_waiting
         self._facts: Arguments = [LAYOUT_VERSION, keys.namespace, max_waiting]
         self._job_prefix = queue.job("")
 

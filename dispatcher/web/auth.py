@@ -83,7 +83,10 @@ def read_tokens(path: Path) -> Tokens:
     except UnicodeDecodeError:
         raise ConfigError(f"{path} is not UTF-8, expected a line NAME SCOPES SECRET for each token") from None
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+        remedy = "; 'dispatcher serve --create-tokens' writes one" if isinstance(error, FileNotFoundError) else ""
+        raise ConfigError(
+            f"the tokens file '{path}' (DISPATCHER_SERVE_TOKENS_FILE) cannot be read: {error.strerror}{remedy}"
+        ) from None
     found: dict[bytes, Caller] = {}
     faults = []
     for number, line in enumerate(lines, start=1):

@@ -17,7 +17,7 @@ from dispatcher.core.event import MAX_LABELS, TRACEPARENT, Event, job_id_for, ne
 from dispatcher.core.strict_json import NotStrict, read_json
 from dispatcher.errors import ConfigError, EventTooLarge, GateUnavailable, InvalidEvent
 from dispatcher.producer.blocking import CHUNK, CHUNK_BYTES
-from dispatcher.store.intake import AsyncIntake, Enqueued, Job
+from dispatcher.store.intake import AsyncIntake, Enqueued, Job, queue_is_full
 from dispatcher.web import cloudevents
 from dispatcher.web.auth import caller_of
 from dispatcher.web.problems import FULL_RETRY_S, Problem, unavailable, unavailable_by
@@ -166,7 +166,7 @@ class Ingest:
                     named = None if fold is None else f"{fold}.{number}"
                     results = await self._intake.enqueue_whole([event.job for event in chunk], fold=named)
                     if Enqueued.FULL in results:
-                        detail = "the queue is full: DISPATCHER_MAX_WAITING events wait, are in flight or parked"
+                        detail = queue_is_full(self._intake.calls.max_waiting)
                         raise unavailable(detail, FULL_RETRY_S, **progress.so_far())
                     progress.note(chunk, results)
         except (GateUnavailable, ConfigError) as error:

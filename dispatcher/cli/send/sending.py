@@ -13,7 +13,7 @@ from dispatcher.cli.exits import DONE, QUEUE_FULL, Ended
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.event import Event
 from dispatcher.producer.blocking import Producer
-from dispatcher.store.intake import Enqueued
+from dispatcher.store.intake import Enqueued, queue_is_full
 
 if TYPE_CHECKING:
     from dispatcher.app.servers import Server
@@ -60,7 +60,7 @@ def open_queue(terminal: Terminal, *, quiet: bool) -> Iterator[Queue]:
             terminal.say(f"queue {settings.queue} on {server.shown}")
         yield Queue(
             build_producer(settings, server),
-            f"the queue is full: {settings.max_waiting} events wait, are in flight or parked (DISPATCHER_MAX_WAITING)",
+            queue_is_full(settings.max_waiting),
             lambda: None if quiet else _warn_unless_served(terminal, settings, server),
         )
 

@@ -270,7 +270,8 @@ def test_a_full_queue_says_where_it_stopped(redis: Database, redis_url: str) -> 
     assert result.code == 75
     assert result.out.split() == ["e0", "e1", "e2", "e3", "e4"]
     assert result.err.splitlines()[-1] == (
-        "dispatcher: error: the queue is full: 5 events wait, are in flight or parked (DISPATCHER_MAX_WAITING): "
+        "dispatcher: error: the queue is full: at least 5 events wait, are in flight or parked, "
+        "and DISPATCHER_MAX_WAITING is 5: "
         "5 enqueued, 0 duplicate, 1 invalid; lines from 7 on were not sent"
     )
     assert redis.llen(NORMAL) == 5

@@ -537,6 +537,15 @@ def test_tokens_that_are_wrong_are_refused_before_anything_runs(redis_url: str, 
     assert f"{tokens}, line 1: a scope that is not known" in said.err
 
 
+def test_a_missing_tokens_file_is_told_with_the_command_that_writes_one(redis_url: str) -> None:
+    said = run("up", DISPATCHER_REDIS_URL=redis_url, DISPATCHER_SINK="console", DISPATCHER_SERVE_TOKENS_FILE="tokens")
+    assert (said.code, said.out) == (78, "")
+    assert (
+        "the tokens file 'tokens' (DISPATCHER_SERVE_TOKENS_FILE) cannot be read: No such file or directory; "
+        "'dispatcher serve --create-tokens' writes one"
+    ) in said.err
+
+
 def test_the_server_stays_while_another_process_uses_it(up: Up, place: Path) -> None:
     command = up()
     with EmbeddedServer.join(place / ".dispatcher", start=False):

@@ -301,11 +301,18 @@ def test_a_full_queue_tells_what_is_on_it_and_takes_a_repeat(make: Make) -> None
         subject.calls.send_many(given)
     assert ids(subject.queued()) == list(caught.value.ids) == [f"e{n}" for n in range(CHUNK + 7)]
     assert list(caught.value.rest) == given[CHUNK + 7 :]
-    with pytest.raises(
-        QueueFull, match=r"^the queue is full: DISPATCHER_MAX_WAITING events wait, are in flight or parked$"
-    ):
+    words = "the queue is full: at least 507 events wait, are in flight or parked, and DISPATCHER_MAX_WAITING is 507"
+    with pytest.raises(QueueFull, match=f"^{words}$"):
         subject.calls.send("errors", "x")
     assert subject.calls.send("errors", "again", id="e3") == "e3"
+
+
+def test_a_queue_for_one_event_is_full_with_it(make: Make) -> None:
+    subject = make(max_waiting=1)
+    subject.calls.send("errors", "x")
+    words = "the queue is full: at least 1 event waits, is in flight or parked, and DISPATCHER_MAX_WAITING is 1"
+    with pytest.raises(QueueFull, match=f"^{words}$"):
+        subject.calls.send("errors", "x")
 
 
 def test_a_call_goes_on_where_a_full_queue_stopped_it(make: Make) -> None:
