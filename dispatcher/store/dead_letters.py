@@ -57,6 +57,8 @@ class DeadLetter:
     header: str | None = None
     repeats: int = 0
     """Of an event with ``once`` and ``then: edit``: its repeats, which no message counts."""
+    channel: str | None = None
+    """Where it was to go, or what its fallback was; None where that was not found out."""
 
     @property
     def name(self) -> str:
@@ -291,4 +293,5 @@ def read_letter(entry: bytes, fields: dict[bytes, bytes]) -> DeadLetter:
         since_us=number(b"since"),
         header=text(b"header"),
         repeats=number(b"repeats") or 0,
+        channel=text(b"channel"),
     )

@@ -454,6 +454,8 @@ def _told(told: Told, table: Table) -> dict[str, Any]:
 
 def _letter(outcome: DeadLettered, settlement: Settlement) -> dict[str, str]:
     letter = {"reason": outcome.reason.value, "detail": outcome.detail, "attempts": str(settlement.attempt)}
+    if settlement.terms is not None:
+        letter["channel"] = settlement.terms.channel
     if settlement.subject.replays:
         letter["replays"] = str(settlement.subject.replays)
     if outcome.code is not None:

@@ -66,6 +66,7 @@ def letter_document(letter: DeadLetter) -> dict[str, Any]:
         "job_id": letter.id,
         "at": letter.at_us / US,
         "category": letter.category,
+        "channel": letter.channel,
         "reason": letter.reason,
         "code": letter.code,
         "detail": letter.detail,

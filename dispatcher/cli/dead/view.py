@@ -12,7 +12,7 @@ from typing import Final
 from dispatcher.app.documents.instants import short, with_distance, zone
 from dispatcher.cli.drawing import Fitting, Group, OneLine, Part, Table, Text, cut, joined
 from dispatcher.core.explain import clock_of, ended, why
-from dispatcher.core.limits import NO_CATEGORY
+from dispatcher.core.limits import NO_CATEGORY, Reason
 from dispatcher.core.rendering import one_line, text_of
 from dispatcher.core.units import US
 from dispatcher.store.dead_letters import DeadLetter
@@ -61,7 +61,7 @@ def _in_blocks(letters: Sequence[DeadLetter]) -> Table:
     table.add_column("Id, then category and reason, text, detail", folds=True)
     for letter in letters:
         facts = [_category(letter), Text(_reason(letter), "red")]
-        facts += [Text(f"{letter.attempts} tries")] if letter.attempts else []
+        facts += [Text(f"{letter.attempts} {'try' if letter.attempts == 1 else 'tries'}")] if letter.attempts else []
         parts: list[Part | str] = [Text(one_line(letter.name), "bold"), joined("  ", facts)]
         parts += [cut(text)] if (text := _text(letter)) else []
         table.add_row(short(letter.at_us / US), Group(*parts, Text(_why(letter), "dim")))
@@ -93,8 +93,9 @@ def details(letter: DeadLetter) -> Table:
         ("Id", letter.name),
         ("On the queue", letter.id if letter.id != letter.name else ""),
         ("Category", _category(letter)),
+        ("Channel", letter.channel or ""),
         ("Died", _instant(letter.at_us)),
-        ("Reason", Text(_reason(letter), "red")),
+        ("Reason", Text(_coded(letter), "red")),
         ("Detail", letter.detail),
         ("In short", ended(letter.decision(), clock_of(_now_us()))),
         ("Scope", letter.scope or ""),
@@ -135,6 +136,12 @@ def _category(letter: DeadLetter) -> Text:
 
 
 def _reason(letter: DeadLetter) -> str:
+    """``rejected: channel_not_found in #ops``: with the channel where Slack refused a post to it."""
+    is_of_channel = letter.reason == Reason.REJECTED and letter.posts and letter.channel
+    return f"{_coded(letter)} in {one_line(letter.channel or '')}" if is_of_channel else _coded(letter)
+
+
+def _coded(letter: DeadLetter) -> str:
     return one_line(f"{letter.reason}: {letter.code}" if letter.code else letter.reason)
 
 

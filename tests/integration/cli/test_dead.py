@@ -168,6 +168,19 @@ def test_a_letter_of_blocks_is_found_and_shown_by_their_words(redis: Database, d
     assert (letter["text"], letter["labels"]) == ("disk <full> & slow", {"host": "db1"})
 
 
+@pytest.mark.parametrize(("width", "tries"), [(60, "  1 try"), (160, "  1")])
+def test_a_channel_that_slack_refused_is_named_beside_the_code(
+    redis: Database, dead: Dead, monkeypatch: pytest.MonkeyPatch, width: int, tries: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    rejected = DeadLettered(Reason.REJECTED, "no such channel", "channel_not_found")
+    bury(redis, [{"category": "errors", "text": "x", "id": "this"}], rejected, attempts=1)
+    out = dead("list").out
+    assert "rejected: channel_not_found in #general" in out
+    assert any(line.endswith(tries) for line in out.splitlines())
+    assert re.search(r"^Channel +#general$", dead("show", "this").out, re.MULTILINE)
+
+
 def test_words_that_are_none_are_refused(dead: Dead) -> None:
     result = dead("purge", "--text", " ", "--yes")
     assert (result.code, "' ', expected words such as 'disk full'" in result.err) == (2, True)
@@ -218,6 +231,7 @@ class TestShow:
             "id": "two words",
             "job_id": job_id_for("two words"),
             "category": "errors",
+            "channel": "#general",
             "reason": "limit:category",
             "code": None,
             "detail": "category:errors had used its 10/30m",
