@@ -381,7 +381,7 @@ def _part(cell: Part | str) -> Part:
 def _flowing(cell: Part, column: Column) -> Part:
     """A cell whose text breaks and folds as its column says."""
     if isinstance(cell, Text):
-        return cell._replace(breaks=column.breaks, folds=column.folds)
+        return cell._replace(breaks=cell.breaks and column.breaks, folds=column.folds)
     if isinstance(cell, Group):
         return Group(*(_flowing(part, column) for part in cell.parts))
     return cell

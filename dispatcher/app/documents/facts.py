@@ -63,8 +63,8 @@ class Status:
     recent: Recent = field(default_factory=Recent)
     quiet: Sequence[tuple[Quiet, Span]] = ()
     """The quiet hours that hold."""
-    is_sorted: bool = False
-    """Whether the categories stand in an order that somebody asked for."""
+    sorted_by: str | None = None
+    """The count that somebody asked to sort the categories by."""
 
     def counts(self) -> dict[str, dict[str, int]]:
         """What became of the events of each category, and how many wait."""
@@ -97,7 +97,7 @@ class Status:
         else:
             counts = self.counts()
             names.sort(key=lambda name: -counts[name][count])
-        return replace(self, categories={name: self.categories[name] for name in names}, is_sorted=count is not None)
+        return replace(self, categories={name: self.categories[name] for name in names}, sorted_by=count)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
-from dispatcher.app.documents.facts import COUNTS, Shadowed, Status, window
+from dispatcher.app.documents.facts import COUNTS, SUPPRESSED, Shadowed, Status, window
 from dispatcher.app.documents.instants import span
 from dispatcher.app.documents.recent import NOTHING, Lately
 from dispatcher.cli.drawing import EMPTY, Fitting, Group, OneLine, Part, Table, Text, cut, share_bar
@@ -17,8 +18,8 @@ from dispatcher.limiter import Usage
 
 ALWAYS: Final = ("sent", "dropped", "dead", "parked")
 STYLES: Final = {"sent": "green", "dropped": "yellow", "dead": "red", "parked": "cyan"}
-_LONGEST: Final = ("sent", "dropped", "digested")
-"""The counts that stay longest."""
+_GOING: Final = ("duplicate", "digested", "parked", "sent", "dropped", "dead")
+"""The counts as they go where there is little room, one after the other."""
 
 _SHORTEST: Final = 17
 """Characters of what was suppressed, where there is little room."""
@@ -40,19 +41,20 @@ class UseRow(NamedTuple):
 def categories(status: Status, rows: int) -> Fitting:
     """Each category, and all together.
 
-    Where there is little room the bars go first, then names are cut, then empty columns go, then the counts that stand
-    above the table too, then all counts, then what was suppressed lately; then limits are cut.
+    Where there is little room the bars go first, then names are cut, then empty columns go, then counts one by one,
+    then what was suppressed lately; then limits are cut. What the rows are sorted by stays.
     """
     totals = {name: sum(status.snapshot.by_category(name).values()) for name in COUNTS}
-    shown = [name for name in COUNTS if name in ALWAYS or totals[name]]
-    needed = [name for name in shown if totals[name]] or ["sent"]
+    shown = [name for name in COUNTS if name in ALWAYS or name == status.sorted_by or totals[name]]
+    needed = [name for name in shown if name == status.sorted_by or totals[name]] or ["sent"]
+    going = [name for name in _GOING if name in needed and name != status.sorted_by]
+    fewer = [[name for name in needed if name not in going[:gone]] for gone in range(len(going) + 1)]
+    draw = partial(_table, status, rows, totals)
     return Fitting(
-        lambda: _table(status, rows, totals, shown),
-        lambda: _table(status, rows, totals, shown, has_bars=False),
-        lambda: _table(status, rows, totals, needed, has_bars=False),
-        lambda: _table(status, rows, totals, [name for name in needed if name in _LONGEST], has_bars=False),
-        lambda: _table(status, rows, totals, (), has_bars=False),
-        lambda: _table(status, rows, totals, (), has_bars=False, lately=False),
+        partial(draw, shown),
+        partial(draw, shown, has_bars=False),
+        *(partial(draw, names, has_bars=False) for names in fewer),
+        partial(draw, fewer[-1], has_bars=False, lately=status.sorted_by == SUPPRESSED),
     )
 
 
@@ -66,7 +68,10 @@ def _table(  # noqa: PLR0913 - what may give way, by name
     lately: bool = True,
 ) -> Table:
     together = status.recent.together()
-    lately = lately and bool(together.suppressed())
+    is_suppressing = bool(together.suppressed())
+    left_out = [name.capitalize() for name in COUNTS if totals[name] and name not in shown]
+    left_out += ["Suppressed"] if is_suppressing and not lately else []
+    lately = lately and is_suppressing
 
     def add(name: Part | str, figures: Sequence[Part], recent: Lately, uses: Sequence[UseRow]) -> None:
         suppressed = [_suppressed(recent)] if lately else []
@@ -82,7 +87,7 @@ def _table(  # noqa: PLR0913 - what may give way, by name
     counts = status.counts()
     names = list(status.categories)
     chosen = (
-        names[: rows - 1] if status.is_sorted and len(names) > rows else most(names, rows, status.weights().__getitem__)
+        names[: rows - 1] if status.sorted_by and len(names) > rows else most(names, rows, status.weights().__getitem__)
     )
     for category in chosen:
         name = "(unreadable)" if category == NO_CATEGORY else one_line(category)
@@ -101,6 +106,8 @@ def _table(  # noqa: PLR0913 - what may give way, by name
     if more := len(names) - len(chosen):
         what = "category" if more == 1 else "categories"
         table.add_note(Text(f"{more} more {what}: choose with --category GLOB or --sort", style="dim"))
+    if left_out:
+        table.add_note(Text(f"{', '.join(left_out)}: on a wider screen", style="dim"))
     return table
 
 

@@ -23,17 +23,24 @@ _PAUSED: Final = "paused:"
 _STATES: Final = {"started": "idle"}
 """RQ's words that say more of RQ than of the worker: one that has just started waits for work."""
 
+_FEWEST: Final = ("Server", "To do", "Queue", "Events", "Posting", "Workers")
+"""The facts that stay where there is too little room for all."""
+
 
 class Rows(NamedTuple):
     """The most rows of each table; of those beyond, one says how many they are.
 
     ``tables`` is how many tables stand below that of the categories; of the others, a line says what they would hold.
+    Above it stand facts: each in one line if they ``are_cut``; of the ``fewest`` only what comes in and whether it is
+    posted.
     """
 
     categories: int
     others: int
     tables: int = sys.maxsize
     tallies: int = 5
+    are_cut: bool = False
+    fewest: bool = False
 
 
 def tables(status: Status, rows: Rows | None = None) -> Iterator[Part]:
@@ -42,7 +49,7 @@ def tables(status: Status, rows: Rows | None = None) -> Iterator[Part]:
     With ``rows``, those that say most are shown, in their usual order.
     """
     rows = rows or Rows(sys.maxsize, sys.maxsize)
-    yield _summary(status, rows.tallies)
+    yield _summary(status, rows)
     yield Text("")
     yield categories(status, rows.categories)
     below = [(table, held) for build, held in _BELOW if (table := build(status, rows.others)) is not None]
@@ -55,37 +62,46 @@ def tables(status: Status, rows: Rows | None = None) -> Iterator[Part]:
         yield Text(f"and {said} in 'dispatcher status'", style="dim")
 
 
-def _summary(status: Status, tallies: int) -> Table:
-    snapshot, totals = status.snapshot, status.snapshot.overall()
+def _summary(status: Status, rows: Rows) -> Table:
     grid = Table(is_grid=True)
     grid.add_column(style="bold")
     grid.add_column()
+    left_out = 0
+    for name, said in _facts(status, rows.tallies):
+        if rows.fewest and name not in _FEWEST:
+            left_out += 1
+        else:
+            grid.add_row(name, said._replace(breaks=not rows.are_cut))
+    if left_out:
+        grid.add_note(Text(f"and {left_out} more {'line' if left_out == 1 else 'lines'} in 'dispatcher status'", "dim"))
+    return grid
+
+
+def _facts(status: Status, tallies: int) -> Iterator[tuple[str, Text]]:
+    snapshot, totals = status.snapshot, status.snapshot.overall()
     if status.refusal is not None:
-        grid.add_row("Server", Text(f"can only be read: {status.refusal.said}", style="bold red"))
-        grid.add_row("To do", status.refusal.remedy)
-    grid.add_row("Queue", f"{snapshot.waiting} waiting, {snapshot.in_flight} in flight, {snapshot.parked} parked")
+        yield "Server", Text(f"can only be read: {status.refusal.said}", style="bold red")
+        yield "To do", Text(status.refusal.remedy)
+    yield "Queue", Text(f"{snapshot.waiting} waiting, {snapshot.in_flight} in flight, {snapshot.parked} parked")
     ended = [_counted(name, totals[name]) for name in (*ALWAYS[:3], *_others(totals))]
-    grid.add_row("Events", joined(", ", [Text(f"{totals['enqueued']} enqueued"), *ended]))
+    yield "Events", joined(", ", [Text(f"{totals['enqueued']} enqueued"), *ended])
     if said := _rates(status.recent):
-        grid.add_row("Rate", said)
+        yield "Rate", Text(said)
     for what, words in _kept(snapshot, tallies):
-        grid.add_row(what, Text(words))
-    for what, text in _posting(snapshot):
-        grid.add_row(what, text)
+        yield what, Text(words)
+    yield from _posting(snapshot)
     for name, paused in sorted(snapshot.paused.items()):
         if name != EVERYTHING:
-            grid.add_row(
-                "Paused", Text(f"{name} {_by_hand(snapshot, paused, f'dispatcher resume {name}')}", style="yellow")
-            )
+            by = _by_hand(snapshot, paused, f"dispatcher resume {name}")
+            yield "Paused", Text(f"{name} {by}", style="yellow")
     for each in reversed(snapshot.silences_in_force):
         until = f"until {clock(each.ends_us / US)} ({_in(each.ends_us - snapshot.now_us)})"
         said = f"{each.muted or each.matchers} {until} {each.detail}, {snapshot.suppressed.get(each.id, 0)} suppressed"
-        grid.add_row("Muted" if each.muted else "Silenced", Text(one_line(said, 200), style="yellow"))
+        yield "Muted" if each.muted else "Silenced", Text(one_line(said, 200), style="yellow")
     for quiet, span_now in status.quiet:
-        grid.add_row("Quiet", Text(one_line(_quiet(quiet, span_now, snapshot.now_us), 200)))
+        yield "Quiet", Text(one_line(_quiet(quiet, span_now, snapshot.now_us), 200))
     if not status.workers:
-        grid.add_row("Workers", Text("none is running: 'dispatcher up' starts some", style="yellow"))
-    return grid
+        yield "Workers", Text("none is running: 'dispatcher up' starts some", style="yellow")
 
 
 def _quiet(quiet: Quiet, now: Span, now_us: int) -> str:

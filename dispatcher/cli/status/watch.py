@@ -26,8 +26,10 @@ EVERY_S: Final = 1.0
 _FEWEST: Final = 2
 """Rows of a table that is shown: one, and one about the others."""
 
-_GIVEN_UP: Final = 5
-"""What goes where these are too many, one after the other: digests and notices but for one, rows, three tables."""
+_TABLES: Final = 5
+_GIVEN_UP: Final = _TABLES + 2
+"""What goes where these are too many, one after the other: digests and notices but for one, rows, three tables, facts,
+all categories."""
 
 
 def watch_status(look: Callable[[], tuple[str, Status]]) -> None:
@@ -89,18 +91,20 @@ class Page:
         """With so many rows of categories. Each row less than the fewest gives up one more thing instead."""
         steps = max(0, _FEWEST - categories)
         rows = Rows(
-            categories=max(_FEWEST, categories),
+            categories=1 if steps == _GIVEN_UP else max(_FEWEST, categories),
             others=_FEWEST if steps > 1 else max(_FEWEST, height // 8),
-            tables=_GIVEN_UP - max(2, steps),
+            tables=max(0, _TABLES - max(2, steps)),
             tallies=1 if steps else 5,
+            are_cut=categories < len(self.status.categories),
+            fewest=steps > _TABLES,
         )
-        return Group(*self._head(), *tables(self.status, rows))
+        return Group(*self._head(are_cut=rows.are_cut), *tables(self.status, rows))
 
-    def _head(self) -> list[Text]:
+    def _head(self, *, are_cut: bool) -> list[Text]:
         goes_on = "" if self.is_last else ", again every second; Ctrl-C ends it"
         lines = [
             Text(pieces=((clock(self.at), "bold"), (goes_on, "dim"))),
-            Text(self.headline),
+            Text(self.headline, breaks=not are_cut),
         ]
         if self.away is not None:
             said = f"server away since {clock(self.away.since)}, the figures are older: {self.away.reason}"

@@ -427,11 +427,60 @@ def test_a_watched_screen_of_any_size_says_what_it_leaves_out(columns: int, rows
             assert held in said
 
 
+@pytest.mark.parametrize(("columns", "rows", "categories"), [(60, 17, 0), (60, 20, 1), (80, 24, 2), (80, 32, 10)])
+def test_a_watched_screen_has_all_together_however_much_there_is_to_say_above_it(
+    columns: int, rows: int, categories: int
+) -> None:
+    limits = [Usage(Limit.parse(limit), 60, 30 * US) for limit in ("60/1m", "300/30m")]
+    names = [f"svc-{n}" for n in range(99)]
+    facts = snapshot_of(
+        pause=Pause("invalid_auth", "the token is not valid", 990 * US, 1_090 * US, "operator"),
+        paused={
+            f"svc-{n}": PausedByHand("ann@host", 900 * US, "the release goes on until the evening") for n in (1, 2)
+        },
+        tallies={f"digest:{name}": TallyStatus(9, 999 * US, "timer") for name in names[:15]},
+        totals={"sent": 99, "dropped svc-1 limit:category": 5_012, "dead svc-2 rejected": 3},
+        parked=138,
+        timers=35,
+        dead_letters=3,
+    )
+    status = Status(facts, {name: limits[:1] for name in names}, limits, [], shared=limits[0])
+    screen = io.StringIO()
+    headline = "namespace dispatcher on redis://127.0.0.1:6379/0, limits /srv/dispatcher/config/limits.yaml, version 7"
+    Console(file=screen, width=columns, height=rows).print(Page(headline, status, 1_000.0))
+    shown = screen.getvalue().splitlines()
+    assert (len(shown) <= rows, max(map(len, shown)) <= columns) == (True, True)
+    assert [line.split("  ")[0] for line in shown if "60/60 in 1m" in line][-2:] == ["all together", "shared"]
+    assert sum(line.startswith("svc-") for line in shown) == categories
+    assert "Posting" in " ".join(shown)
+
+
 # Who is dropped now, and why
 
 
-@pytest.mark.parametrize(("width", "totals"), [(120, True), (80, False)])
-def test_a_storm_is_split_by_cause_and_the_totals_give_way_first(width: int, *, totals: bool) -> None:
+STORM_IN_80 = "Category Sent Dropped Dead Suppressed in 30m Limit Room"
+STORM_IN_60 = "Category Suppressed in 30m Limit Room"
+
+
+@pytest.mark.parametrize(
+    ("width", "sorted_by", "heading", "left_out"),
+    [
+        (120, None, "Category Sent Dropped Digested Dead Parked Suppressed in 30m Limit Room", ""),
+        (80, None, STORM_IN_80, "Digested, Parked: on a wider screen"),
+        (
+            80,
+            "parked",
+            STORM_IN_80.replace("Sent ", "").replace(" Suppressed", " Parked Suppressed"),
+            "Sent, Digested: on a wider screen",
+        ),
+        (60, None, STORM_IN_60, "Sent, Dropped, Digested, Dead, Parked: on a wider screen"),
+        (60, "dead", "Category Dead Limit Room", "Sent, Dropped, Digested, Parked, Suppressed: on a wider screen"),
+        (60, "suppressed", STORM_IN_60, "Sent, Dropped, Digested, Dead, Parked: on a wider screen"),
+    ],
+)
+def test_a_storm_is_split_by_cause_and_says_which_totals_have_no_room(
+    width: int, sorted_by: str | None, heading: str, left_out: str
+) -> None:
     minute = Counts(
         {
             "received": 35,
@@ -452,18 +501,20 @@ def test_a_storm_is_split_by_cause_and_the_totals_give_way_first(width: int, *, 
     used = {name: [Usage(limit, 10, 1_500 * US)] for name in names}
     facts = snapshot_of(totals={**minute.fields, "dropped errors limit:category": 5_012, "parked errors": 1})
     status = Status(facts, used, [Usage(limit, 3, 0)], [], recent=recent_of([minute], facts.now_us))
-    shown = drawn(status, width=width)
+    shown = drawn(status.of(None, sorted_by), width=width)
     assert max(map(len, shown.splitlines())) <= width
     rows = {line.split()[0]: " ".join(line.split()) for line in shown.splitlines() if line.strip()}
+    assert rows["Category"] == heading
+    assert " ".join(shown.split()).endswith(left_out)
+    has_causes, cut = "Suppressed" in heading, 17 if width < 120 else None
     for name, causes in (
         ("errors", "15: 12 own, 3 global"),
         ("deploys", "4: 3 repeated, 1 own"),
         ("reports", "4 own"),
         ("audit", "6: 5 silenced, 1 overflow"),
-        ("all", "29: 17 own, 5 silenced, 3 global"[: None if totals else 28]),
+        ("all", "29: 17 own, 5 silenced, 3 global"),
     ):
-        assert causes in rows[name]
-    assert ("5015" in rows["errors"], "Parked" in rows["Category"]) == (totals, totals)
+        assert (causes[:cut] in rows[name]) == has_causes
     assert "10/10 in 30m in 25m 0s" in rows["errors"]
 
 
