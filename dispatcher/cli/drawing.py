@@ -232,7 +232,7 @@ class Filling:
 class Column(NamedTuple):
     """What a column holds, and how that is drawn: one that ``breaks`` gives room, the widest column first.
 
-    ``width`` is how wide it always is, ``least`` how wide it is at least.
+    ``width`` is how wide it always is, ``least`` how wide it is at least; to one that ``folds`` this is enough.
     """
 
     heading: Part
@@ -334,6 +334,7 @@ class Table:
         parts += [Text(column.footing)] if self._has_footer else []
         measured = [part.widths() for part in parts]
         shortest = max((each for each, _ in measured), default=1)
+        shortest = min(shortest, column.least) if column.folds and column.least else shortest
         whole = max((each for _, each in measured), default=1)
         return max(shortest, column.least), max(whole, column.least, 1)
 

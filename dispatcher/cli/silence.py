@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from dispatcher.core.matchers import Matchers
     from dispatcher.core.typed_instants import When
     from dispatcher.settings.plain import AnySettings
-    from dispatcher.store.silences import Kept
 
 _START: Final = Parsed("INSTANT", read_start)
 _EXPECTED: Final = "expected matchers such as host=db1 severity!=critical"
@@ -126,8 +125,9 @@ def list_(terminal: Terminal, *, as_json: bool) -> int:
     if not kept:
         terminal.say("there are no silences")
         return DONE
-    for each in kept:
-        terminal.print(_line(each))
+    from dispatcher.cli.silence_view import listing
+
+    terminal.draw(listing(kept))
     return DONE
 
 
@@ -222,16 +222,6 @@ def _warn_if_in_vain(terminal: Terminal, settings: AnySettings, server: Server, 
     for category in named_categories(matchers):
         if "*" not in category:
             warn_if_unfamiliar(terminal, settings, server, category)
-
-
-def _line(kept: Kept) -> str:
-    from dispatcher.core.rendering import one_line
-
-    said = kept.silence
-    when = f"from {_at(said.from_us)} until {_at(said.ends_us)}"
-    return one_line(
-        f"{said.id}: {said.matchers} {when}, {kept.suppressed} suppressed, by {said.who}: {said.why}", 1_000
-    )
 
 
 def _at(at_us: int) -> str:

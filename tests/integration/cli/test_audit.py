@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from dispatcher.server.keys import Keys
@@ -33,6 +35,25 @@ def test_the_trail_is_shown_with_the_newest_action_first(redis: Database, inside
         "ed@here pause chatter Slack moves cli",
     ]
     assert inside.json("audit") == {"audit": trail.newest()}
+
+
+@pytest.mark.parametrize("width", [60, 80, 160])
+def test_the_end_of_a_silence_says_what_was_silenced_in_any_width(
+    redis: Database, inside: InProcess, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    trail = Audit(redis, NAMESPACE)
+    for number, matchers in enumerate(("host=db1 severity!=critical", "a-long-name-of-a-label=x"), start=1):
+        trail.note(Action("ed@here", "cli", "silence add", f"{number}: {matchers}", "db1 moves to other disks"))
+    trail.note(Action("olga@the-other-host", "page", "dead replay", "category errors", count=12))
+    for number in (1, 2, 3):
+        trail.note(Action("ed@here", "cli", "silence expire", str(number)))
+    monkeypatch.setenv("COLUMNS", str(width))
+    result = inside("audit", "--limit", "4")
+    assert max(map(len, result.out.splitlines())) <= width
+    said = [re.split("  +", line.strip()) for line in result.out.splitlines()]
+    abouts = [row[row.index("silence expire") + 1] for row in said if "silence expire" in row]
+    assert abouts == ["3", "2: a-long-name-of-a-label=x", "1: host=db1 severity!=critical"]
+    assert ("12 events" in result.out) == (width < 160)
 
 
 def test_at_most_so_many_actions_are_shown_as_are_asked_for(redis: Database, inside: InProcess) -> None:

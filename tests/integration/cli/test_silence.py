@@ -38,6 +38,22 @@ def listed(inside: InProcess) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.usefixtures("redis")
+@pytest.mark.parametrize("width", [40, 60, 100])
+def test_a_list_of_silences_fits_and_breaks_between_words(
+    inside: InProcess, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    inside(
+        "silence", "add", "host=db1", "team=storage", "--for", "2h", "--why", "the disks of db1 move to the other host"
+    )
+    said = inside("silence", "list").out
+    assert max(map(len, said.splitlines())) <= width
+    assert {"host=db1", "team=storage", *["the", "disks", "of", "db1", "move", "to", "the", "other", "host"]} <= set(
+        said.split()
+    )
+
+
 def test_a_silence_is_added_listed_shown_and_expired(redis: Database, inside: InProcess) -> None:
     added = inside(*ADD)
     assert (added.code, added.out.rpartition(" until ")[0]) == (
@@ -52,7 +68,9 @@ def test_a_silence_is_added_listed_shown_and_expired(redis: Database, inside: In
     shown = inside("silence", "show", "1").out
     assert "Silenced is what matches: host is db1, and severity is not critical.\n" in shown
     assert shown.endswith("0 suppressed.\n")
-    assert "1: host=db1 severity!=critical from " in inside("silence", "list").out
+    heading, _, silence = inside("silence", "list").out.splitlines()
+    assert re.match(r"Id +Silenced is what matches +From \(.+\) +Until \(.+\) +Suppressed +By +Why$", heading)
+    assert re.match(r"1 +host=db1 severity!=critical +[0-9: -]+  0 +ops@\S+ +db1 moves$", silence)
     assert inside("silence", "expire", "1").out == "silence 1 has ended\n"
     again = inside("silence", "expire", "1")
     assert (again.code, again.out, "there is no silence '1'" in again.err) == (1, "", True)

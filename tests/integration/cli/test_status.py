@@ -444,7 +444,7 @@ def test_a_watched_screen_has_all_together_however_much_there_is_to_say_above_it
         timers=35,
         dead_letters=3,
     )
-    status = Status(facts, {name: limits[:1] for name in names}, limits, [], shared=limits[0])
+    status = Status(facts, dict.fromkeys(names, limits[:1]), limits, [], shared=limits[0])
     screen = io.StringIO()
     headline = "namespace dispatcher on redis://127.0.0.1:6379/0, limits /srv/dispatcher/config/limits.yaml, version 7"
     Console(file=screen, width=columns, height=rows).print(Page(headline, status, 1_000.0))
