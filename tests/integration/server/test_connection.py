@@ -21,7 +21,7 @@ from dispatcher.server.clients import connect
 from dispatcher.server.connection import Pinned, pinned, shorten_timeout
 from tests.support.hung_servers import dripping_after_the_handshake, listening
 from tests.support.processes import until
-from tests.support.servers import Database, RedisServer
+from tests.support.servers import Database, RedisServer, free_port
 
 PATIENCE_S: Final = 20
 USER: Final = Scope("user", (Limit.parse("1000000/1m"),))
@@ -93,6 +93,15 @@ def test_clients_that_share_a_pool_share_the_connections_beside_it(own_server: R
         for _ in range(20):  # as a web application may do it, a client for each request
             Limiter(Redis(connection_pool=first.connection_pool), namespace="shop").try_acquire(USER)
         assert connections(watcher) == 1
+
+
+def test_a_connection_that_the_server_closed_loses_no_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over TCP a command can still be sent over it, and nothing answers."""
+    monkeypatch.setattr(dispatcher.server.connection, "TRUSTED_S", 0.0)
+    with RedisServer(port=free_port()) as server, connect(server.url) as client, server.client() as watcher:
+        commands = pinned(client)
+        watcher.client_kill_filter(_id=commands.execute("CLIENT", "ID"))
+        assert commands.execute("PING") == b"PONG"
 
 
 def test_connections_that_nobody_needs_any_more_are_closed(

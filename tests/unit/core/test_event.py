@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from dispatcher.core.event import MAX_EVENT_BYTES, Event, Status, encode_event, is_remembered, job_id_for
 from dispatcher.core.limits import slot_id
 from dispatcher.core.units import Lane
-from dispatcher.errors import InvalidEvent
+from dispatcher.errors import EventTooLarge, InvalidEvent
 
 BLOCKS = "expected a list of at most 50 objects, each with a type"
 THREAD = "expected a key of 1 to 128 printable characters"
@@ -167,9 +167,12 @@ def test_a_missing_text_is_not_called_empty(change: dict[str, Any]) -> None:
         Event.from_payload({"category": "errors", **change})
 
 
-def test_an_event_too_large_is_refused_before_it_is_sent() -> None:
-    with pytest.raises(InvalidEvent, match=f"expected at most {MAX_EVENT_BYTES}"):
-        encode_event(Event("errors", "x" * (MAX_EVENT_BYTES + 1)))
+@pytest.mark.parametrize("letter", ["x", "漢"], ids=["ascii", "of three bytes"])
+def test_an_event_of_too_many_bytes_is_refused_before_it_is_sent(letter: str) -> None:
+    letters = MAX_EVENT_BYTES // len(letter.encode())
+    assert encode_event(Event("errors", letter * (letters - 100)))
+    with pytest.raises(EventTooLarge, match=f"expected at most {MAX_EVENT_BYTES}"):
+        encode_event(Event("errors", letter * (letters + 1)))
 
 
 def nested(depth: int) -> dict[str, Any]:

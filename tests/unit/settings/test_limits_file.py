@@ -588,6 +588,11 @@ def test_a_file_without_values_gives_the_built_in_defaults(text: str) -> None:
             f"1:21: defaults.channel: *** (looks like a secret), {CHANNEL}",
             id="secret in the file",
         ),
+        pytest.param(
+            "defaults: {icon_emoji: xoxb-1-s3cr3t}",
+            f"1:24: defaults.icon_emoji: *** (looks like a secret), {EMOJI}",
+            id="secret that could be an emoji",
+        ),
         # Dead letters
         pytest.param("dead_letters: {max: 0}", f"1:21: dead_letters.max: 0, {COUNT}", id="none kept"),
         pytest.param("dead_letters: {max: 10000001}", f"1:21: dead_letters.max: 10000001, {COUNT}", id="too many kept"),

@@ -141,6 +141,11 @@ LIST = 'expected a list of times of day such as ["22:00-07:00"]'
             + '  o: {times: ["12:00-24:00"], zone: UTC, categories: [a], then: digest}\n',
             "o.times: never end together with n, expected a time of the week that is not quiet",
         ),
+        (
+            hours(times='["00:00-12:00"]', then="defer", unless="{priority: high}")
+            + '  o: {times: ["12:00-24:00"], zone: UTC, unless: {priority: low}, then: defer}\n',
+            "o.times: never end together with n, expected a time of the week that is not quiet",
+        ),
     ],
 )  # fmt: skip
 def test_a_mistake_is_told(text: str, problem: str) -> None:
