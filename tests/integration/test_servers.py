@@ -239,9 +239,9 @@ def test_a_wrong_password_is_a_matter_of_configuration() -> None:
         assert "other-word" not in str(caught.value)
 
 
-@pytest.mark.parametrize("processes", ["1", "2"])
+@pytest.mark.parametrize(("processes", "given_up"), [("1", 0), ("2", 2)])
 def test_a_worker_ends_when_its_server_asks_for_a_password(
-    own_server: RedisServer, slack: StandIn, tmp_path: Path, processes: str
+    own_server: RedisServer, slack: StandIn, tmp_path: Path, processes: str, given_up: int
 ) -> None:
     """As at its start: a running worker keeps its URL."""
     client: Database = connect(own_server.url)
@@ -251,6 +251,7 @@ def test_a_worker_ends_when_its_server_asks_for_a_password(
         client.client_kill_filter(_type="normal", skipme=True)
         assert worker.wait() == 78
         assert "asks for a password, and DISPATCHER_REDIS_URL has none" in worker.stderr()
+        assert len(worker.named("worker.given_up")) == given_up, "no child is started again in vain"
 
 
 def test_a_worker_ends_also_where_its_other_connections_still_work(

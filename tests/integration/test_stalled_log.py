@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
@@ -89,3 +90,17 @@ def test_a_reader_that_goes_on_learns_how_many_lines_were_left_out(start: Start,
     assert len(set(told)) == len(told) == STORM - gap["count"]
     assert process.stop(STOP_S) == 0
     until(lambda: process.lines("worker.stopped"), "the last line")
+
+
+def test_the_last_lines_of_each_process_wait_for_a_reader_that_goes_on(start: Start, redis_url: str) -> None:
+    process = start("worker", "--processes", "2")
+    send(redis_url, 500)
+    until(lambda: settled(redis_url) == 500, "every event settled")
+    with connect(redis_url) as client:
+        queue = QueueKeys("notifications")
+        until(lambda: client.scard(queue.all_workers) == 2, "both workers")
+        process.signal(signal.SIGTERM)
+        until(lambda: client.scard(queue.all_workers) < 2, "a worker that has signed off")
+    process.read()
+    assert process.process.wait(STOP_S) == 0
+    until(lambda: len(process.lines("worker.stopped")) == 2, "the last line of each")

@@ -16,10 +16,12 @@ from dispatcher import Producer
 from dispatcher.errors import QueueUnavailable
 from dispatcher.server.clients import connect
 from dispatcher.server.embedded import EmbeddedServer
+from dispatcher.server.keys import Keys
 from dispatcher.stand_in import StandIn
 from tests.support.commands import Streams, ended, run, run_on, started
 from tests.support.processes import Command
 from tests.support.screens import Screen
+from tests.support.servers import Database, RedisServer
 
 
 @pytest.mark.usefixtures("tmp_path")
@@ -133,3 +135,32 @@ def test_on_a_terminal_it_says_at_its_head_what_it_works_on() -> None:
     assert head.endswith("limits.yaml, to console")
     assert "limits.published" in published
     assert re.fullmatch(r"\d\d:\d\d:\d\dZ worker.started worker=\S+ version=1", first)
+
+
+def test_an_event_that_breaks_the_loop_stays_leased_and_ends_after_three_workers(
+    own_server: RedisServer, tmp_path: Path
+) -> None:
+    """The message that a recovery edits has lost its channel, as by a hand."""
+    env = {"DISPATCHER_REDIS_URL": own_server.url, "DISPATCHER_SINK": "console"}
+
+    def burst() -> Command:
+        with Command("worker", "--burst", env=env, cwd=tmp_path) as worker:
+            worker.wait()
+        return worker
+
+    with own_server.client() as client:
+        database: Database = client
+        producer, keys = Producer(database), Keys("dispatcher")
+        producer.send("errors", "x", dedup_key="db1")
+        burst()
+        (subject,) = database.scan_iter(f"{keys.subject_prefix}*")
+        database.hset(subject, "ts", "1.2")
+        producer.send("errors", "y", dedup_key="db1", id="over", status="resolved")
+        for _ in range(3):
+            broken = burst()
+            assert broken.wait() == 70
+            assert "KeyError: 'channel'" in broken.named("worker.failed")[0]["exception"]
+            (owner,) = database.zrange(keys.leases, 0, -1)
+            assert database.smembers(keys.leased(owner.decode())) == {b"over"}
+            database.zadd(keys.leases, {owner: 0})  # its lease ends
+    assert [line["reason"] for line in burst().named("event.settled")] == ["exhausted"]
