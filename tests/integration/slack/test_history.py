@@ -502,6 +502,7 @@ def test_an_answer_without_a_date_that_can_be_read_is_taken_as_it_is(date: str |
         (Reset(), "connection_lost"),
         (Close(), "connection_lost"),
         (Hang(), "reply_timeout"),
+        pytest.param(Text(" " * 1_100_000), "answer_too_large", id="one row is too large"),
     ],
     ids=str,
 )
@@ -511,7 +512,7 @@ def test_a_history_scan_that_breaks_off_is_made_later_and_did_not_reach_slack(
 ) -> None:
     slack = start()
     deliver(slack)
-    slack.faults.add(not_landed(reply), kind=method)
+    slack.faults.add(*[not_landed(reply)] * (6 if code == "answer_too_large" else 1), kind=method)
     result = token_sink(slack, timeout_s=0.3 if isinstance(reply, Hang) else 5).scan(search("event-1"))
     assert result.found == {}
     assert isinstance(result.rest, ScanLater)

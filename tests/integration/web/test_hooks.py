@@ -15,7 +15,10 @@ from urllib.parse import urlencode
 import httpx
 import pytest
 
+from dispatcher.core.event import MAX_ID
+from dispatcher.web.hooks import FRESH_S
 from tests.support.commands import run
+from tests.support.processes import until
 from tests.support.servers import Database, RedisServer
 from tests.support.serving import Serving
 
@@ -37,6 +40,7 @@ hooks:
     priority: "{% if body.order.total | int > 100 %}high{% else %}normal{% endif %}"
     labels: {customer: "{{ body.customer.name }}", none: "{{ body.nothing | default('') }}"}
   plain: {verify: token, secret_file: secret, category: plain, text: "{{ body.text }}"}
+  changed: {verify: token, secret_file: secret, category: plain, text: before}
   large: {verify: token, secret_file: secret, when: "{{ body.order.total > 100 }}", category: "{{ body.cat }}", text: x}
   gitlab: {verify: token, header: X-Gitlab-Token, secret_file: secret, category: plain, text: "{{ body.text }}"}
   lost: {verify: token, secret_file: nowhere, category: plain, text: "{{ body.text }}"}
@@ -193,14 +197,16 @@ def post_signed(hooks: httpx.Client, name: str, payload: object, header: str, **
     return hooks.post(name, content=body, headers={header: signature(body), **named})
 
 
+def events(redis: Database) -> list[dict[str, Any]]:
+    """The events of the jobs on the lanes."""
+    jobs = [json.loads(redis.hget(key, "data")) for key in redis.keys("rq:job:*") if redis.type(key) == b"hash"]
+    return [json.loads(given) if isinstance(given, str) else given for _, _, (given, *_), *_ in jobs]
+
+
 def only_event(redis: Database) -> dict[str, Any]:
     """The event of the one job on the lanes."""
-    jobs = [key for key in redis.keys("rq:job:*") if redis.type(key) == b"hash"]
-    (data,) = [redis.hget(key, "data") for key in jobs]
-    assert data is not None
-    (_, arguments, *_) = json.loads(data)[1:]
-    payload: dict[str, Any] = json.loads(arguments[0]) if isinstance(arguments[0], str) else arguments[0]
-    return payload
+    (event,) = events(redis)
+    return event
 
 
 def test_a_push_to_github_becomes_an_event_once(hooks: httpx.Client, redis: Database) -> None:
@@ -297,6 +303,30 @@ def test_every_field_is_made_by_a_template_and_an_empty_one_is_left_out(hooks: h
         "labels": {"customer": "Müller & <Söhne>"},
     }
     assert post_signed(hooks, "shop", {**ORDER, "paid": False}, "X-Shop-Signature").json()["ignored"] == 1
+
+
+@pytest.mark.parametrize("length", [MAX_ID, MAX_ID + 1])
+def test_an_id_that_is_too_long_is_made_shorter_and_still_tells_events_apart(hooks: httpx.Client, length: int) -> None:
+    numbers = [digit * (length - len("order-")) for digit in "122"]
+    orders = [{**ORDER, "order": {**ORDER["order"], "id": number}} for number in numbers]
+    done = [post_signed(hooks, "shop", order, "X-Shop-Signature").json() for order in orders]
+    assert [each["enqueued"] for each in done] == [1, 1, 0]
+    kept = [each["ids"] == [f"order-{number}"] for each, number in zip(done, numbers, strict=True)]
+    assert kept == [length <= MAX_ID] * 3
+
+
+def test_a_hook_follows_the_limits_in_force(
+    hooks: httpx.Client, redis: Database, redis_url: str, tmp_path: Path
+) -> None:
+    def is_posted(text: str) -> bool:
+        assert hooks.post("changed", content=b"{}", headers={"Authorization": "Bearer the-secret"}).status_code == 202
+        return text in {event["text"] for event in events(redis)}
+
+    assert is_posted("before")
+    limits = tmp_path / "limits.yaml"
+    limits.write_text(LIMITS.replace("text: before", "text: after"), encoding="utf-8")
+    assert run("limits", "apply", str(limits), DISPATCHER_REDIS_URL=redis_url).code == 0
+    until(lambda: is_posted("after"), "an event by the new limits", 5 * FRESH_S)
 
 
 def test_what_no_event_can_be_made_of_is_told_with_its_place(hooks: httpx.Client) -> None:
