@@ -594,7 +594,10 @@ class ProducerEvents:
     def asking(self, candidate: Candidate) -> Asking:
         """A refusal may end the event."""
         drops, counting = transitions.drops(candidate, self.policy)
-        repeating = recovery.repeats_counted(candidate, self.policy) if self.sink.can_update else None
+        once = self.policy.rule(candidate.leased.event.category).once
+        repeating = None
+        if once is not None and once.is_counting and self.sink.can_update:
+            repeating = recovery.repeats_counted(candidate, once)
         return Asking(candidate, drops, counting, transitions.repeats(candidate), repeating)
 
     def denied(self, candidate: Candidate, verdict: Denied) -> Settlement | Deferral:

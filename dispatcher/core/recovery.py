@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from dispatcher.core import transitions
 from dispatcher.core.event import Event
 from dispatcher.core.limits import ONCE_PREFIX, Reason, all_scopes, is_once
-from dispatcher.core.once import BY_KEY, digest_of
+from dispatcher.core.once import BY_KEY, Once, digest_of
 from dispatcher.core.policy import EDITS, EDITS_PACE, Backoff, OnResolved, Policy, WhileWaiting
 from dispatcher.core.posts import Ambiguous, Message, PostResult, Receipt, Rejected, Retryable
 from dispatcher.core.rendering import CUT_MARK, MAX_TEXT, cut
@@ -45,12 +45,9 @@ class Subject(NamedTuple):
     instant_us: int
 
 
-def repeats_counted(candidate: Candidate, policy: Policy) -> Counting | None:
-    """Where repeats of the event are counted, to be told in its message; None where they are dropped."""
+def repeats_counted(candidate: Candidate, once: Once) -> Counting | None:
+    """Where repeats of the event are counted, to be told in its message; None if it takes no slot of ``once``."""
     leased, terms = candidate
-    once = policy.rule(leased.event.category).once
-    if once is None or not once.is_counting:
-        return None
     (first, *_) = all_scopes(terms.scopes) or (None,)
     if first is None or not is_once(first):
         return None

@@ -26,7 +26,7 @@ from slack_sdk.webhook import WebhookResponse
 from dispatcher.core.posts import Message, PostResult, Receipt
 from dispatcher.core.states import ScanResult, Search, Unreadable
 from dispatcher.jsonio import NotPlain, decode, encode
-from dispatcher.slack.credentials import BotToken, Webhook, masked
+from dispatcher.slack.credentials import BotToken, Webhook
 from dispatcher.slack.history import Answer, History
 from dispatcher.slack.replies import (
     CheckResult,
@@ -34,6 +34,7 @@ from dispatcher.slack.replies import (
     Result,
     Unchecked,
     event_mark,
+    masked,
     metadata_of,
     read_api_reply,
     read_auth_reply,

@@ -5,17 +5,12 @@ The settings have checked them.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final, NoReturn
 from urllib.parse import quote, urlsplit
 
-from dispatcher.core.units import HIDDEN
-
 _SHORTEST_SECRET: Final = 8  # a shorter part of a URL would mask ordinary words
-_LOOKS_SECRET: Final = re.compile(r"\b(?:xox[a-z]|xapp)-[\w-]{8,}|/services/T\w+/B\w+/\w+")
-_PARTS_OF_SECRETS: Final = ("xox", "xapp", "/services/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +49,6 @@ def fingerprint(credential: BotToken | Webhook, base_url: str) -> str:
     """16 bits that change when the credential or the address does: too few to find out what the credential is."""
     secret = credential.value if isinstance(credential, BotToken) else credential.url
     return blake2b(f"{base_url}\n{secret}".encode(), digest_size=2).hexdigest()
-
-
-def masked(text: str, secrets: tuple[str, ...]) -> str:
-    """Without the secrets, and without what looks like another one: a proxy's page may quote what we do not know."""
-    for each in secrets:
-        text = text.replace(each, HIDDEN)
-    if any(part in text for part in _PARTS_OF_SECRETS):  # many times faster than the pattern
-        text = _LOOKS_SECRET.sub(HIDDEN, text)
-    return text
 
 
 def _forms_of(*secrets: str) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias, TypeGuard
 
 from dispatcher.core.posts import Receipt
 from dispatcher.core.rendering import one_line
-from dispatcher.core.units import US
+from dispatcher.core.units import HIDDEN, US
 from dispatcher.slack.taxonomy import Meaning, Problem, problem, row_for
 
 MAX_COOL_DOWN_US: Final = 3_600 * US
@@ -51,6 +51,8 @@ class Unchecked:
 
 CheckResult: TypeAlias = Workspace | Unchecked | Problem
 
+_LOOKS_SECRET: Final = re.compile(r"\b(?:xox[a-z]|xapp)-[\w-]{8,}|/services/T\w+/B\w+/\w+")
+_PARTS_OF_SECRETS: Final = ("xox", "xapp", "/services/")
 _REFUSALS: Final = range(400, 500)
 _CODE: Final = re.compile(r"[a-z][a-z0-9_]{1,79}")
 _SECONDS: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?")
@@ -215,6 +217,15 @@ def result_of(status: int, answer: Any) -> Result:  # noqa: ANN401 - what the bo
 
 
 METADATA_TYPE: Final = "dispatcher_event"
+
+
+def masked(text: str, secrets: tuple[str, ...]) -> str:
+    """Without the secrets, and without what looks like another one: a proxy's page may quote what we do not know."""
+    for each in secrets:
+        text = text.replace(each, HIDDEN)
+    if any(part in text for part in _PARTS_OF_SECRETS):  # many times faster than the pattern
+        text = _LOOKS_SECRET.sub(HIDDEN, text)
+    return text
 
 
 def event_mark(event_id: str, namespace: str) -> str:

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 from dispatcher.core.posts import LeftOut, Message, Part, Paused, PostResult, Receipt, Rejected
 from dispatcher.core.rendering import one_line
 from dispatcher.core.states import ScanLater, ScanResult, Search
-from dispatcher.slack.credentials import BotToken, Webhook, fingerprint, masked
-from dispatcher.slack.replies import MAX_SAID, CheckResult, Requests
+from dispatcher.slack.credentials import BotToken, Webhook, fingerprint
+from dispatcher.slack.replies import MAX_SAID, CheckResult, Requests, masked
 from dispatcher.slack.taxonomy import Problem, may_be_about_blocks, problem
 from dispatcher.slack.transport import ExchangeFailed, Transport
 

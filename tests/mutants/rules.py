@@ -323,7 +323,7 @@ RULES: Final = (
     Rule(
         "digest: what cannot be edited is posted at once",
         "dispatcher/core/digests.py",
-        "if quiet_us > 0 else",
+        "if calm_us > 0 else",
         "if False else",
         "tests/integration/store/test_digest.py",
     ),
