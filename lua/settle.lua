@@ -292,7 +292,7 @@ local function settle(event)
   elseif event.outcome == 'reported' then
     silences.report(at, event.id, event.reported)
   elseif is_digest_message then -- a digest message ends only with its tally
-    digest.begin_anew(at, event.id, malformed and at.now or at.now + digest.HOUR_US) -- a worker could not handle it
+    digest.begin_anew(at, event.id, not malformed)
   else
     plan.hdel(at.events, event.id)
   end

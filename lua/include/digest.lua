@@ -24,7 +24,7 @@ local digest = module(function(digest)
   local MOST_SAMPLES = 5
   local MOST_SUBJECTS = 1000 -- fields of a tally of quiet hours: of more things it is not known whether they are over
   local PATIENCE_US = 86400000000 -- after which a digest message asks anew; nothing ends it
-  digest.HOUR_US = 3600000000
+  local HOUR_US = 3600000000
   local EDIT_US = 30000000 -- between two edits of one message
   local MOST_TEXT = 1024
   local MOST_TALLIES = 1000 -- that are looked at for a buffered single that cannot be read
@@ -93,13 +93,14 @@ local digest = module(function(digest)
     return { digest = true, seq = next_seq(at), seen = digits(at.now) }
   end
 
-  -- A digest message that cannot be read or handled begins anew at `instant`; where its tally is gone, that is its end.
-  function digest.begin_anew(at, id, instant)
+  -- A digest message whose record cannot be read begins anew, and one that can be read and not handled does so an hour
+  -- later. Where its tally is gone, that is its end.
+  function digest.begin_anew(at, id, is_readable)
     if redis.call('EXISTS', at.tally_prefix .. id) == 0 then
       plan.hdel(at.events, id)
       plan.srem(at.tallies, id)
     else
-      digest.park(at, id, digest.new_header(at), instant)
+      digest.park(at, id, digest.new_header(at), is_readable and at.now + HOUR_US or at.now)
     end
   end
 

@@ -137,7 +137,7 @@ local intake = module(function(intake)
       return
     end
     if record.is_digest_message(id) then
-      digest.begin_anew(at, id, at.now)
+      digest.begin_anew(at, id)
       return
     end
     digest.forget_buffered(at, id)
