@@ -18,7 +18,7 @@
 --            "shadows", "shadow_names": see shadow_caster | absent,
 --            "tallies": [{"id", "delay_us", "samples": [[position of a request, text], ...],
 --              "is_of_repeats": true | absent}, ...] | absent: they count suppressed events,
---            "names": {position of a request: the event's name, where that is not its id}; all three only with "tallies",
+--            "names": {position of a request: the event's name, where that is not its id} | absent: without "tallies",
 --            "others": [position of its kind for each request that ends as a repeat or since its failure is over, or 0, ...] | absent,
 --            "about": {position of a request: as in include/subjects.lua, and then true if it was admitted before, and the name of its
 --              scope of the kind 'once' that does not follow from its subject | absent} | absent,

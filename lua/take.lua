@@ -8,7 +8,7 @@
 -- KEYS      events      HASH    id -> record (include/record.lua) of an event, from its first sight until it is settled
 --           leases      ZSET    owner -> end of its lease
 --           leased      SET     ids that this owner holds; gone when empty
---           requeued    ZSET    id -> seq, events whose lease ended, next to be taken, in order
+--           requeued    ZSET    id -> seq, events that their worker gave back or left, next to be taken, in order
 --           parked      ZSET    id -> deadline, all events that wait
 --           lines       ZSET    'channel:NAME' | 'paused:CATEGORY' | 'scope:NAME' -> instant at which the next may pass (include/lines.lua)
 --           timers      ZSET    id -> instant at which the event is due

@@ -84,7 +84,7 @@ class Keys:
 
     @cached_property
     def requeued(self) -> str:
-        """ZSET, id -> seq, events whose lease ended, next to be taken; empty."""
+        """ZSET, id -> seq, events that their worker gave back or left, next to be taken; empty."""
         return self._key("requeued")
 
     @cached_property
@@ -161,7 +161,7 @@ class Keys:
 
     @cached_property
     def cooldowns(self) -> str:
-        """ZSET, channel -> end of its cool-down (us); lives as long as the longest cool-down."""
+        """ZSET, channel -> end of its cool-down (us); until ten minutes after the longest cool-down."""
         return self._key("cooldowns")
 
     @cached_property
@@ -317,7 +317,7 @@ class Keys:
         """HASHES, id -> entry of its decision: two parts of the record, each with its older half.
 
         The first has what was dropped, duplicates, and what limits, silences and quiet hours ended otherwise; the
-        second has all else. They live for seven days after the last decision.
+        second has all else. Each lives for seven days after the last decision in it.
         """
         limited, others = self._key("decisions:limited"), self._key("decisions:others")
         return limited, f"{limited}:older", others, f"{others}:older"

@@ -18,7 +18,7 @@
 --                 Where another message takes its place before all repeats are told, the tally goes on as 'repeat:CATEGORY:DIGEST+SEQ'.
 --
 -- `at` names the keys events, leased, parked, timers, totals, names, seq, tallies, and those of include/accounting.lua;
--- subject_prefix and tally_prefix; and now.
+-- scope_prefix, subject_prefix and tally_prefix; and now.
 -- A `tally` of a call: its id, its key, how long it collects (delay_us), or of quiet hours until when (until_us).
 local digest = module(function(digest)
   local MOST_SAMPLES = 5

@@ -2,7 +2,8 @@
 -- dead workers left.
 -- One call looks at a bounded number of them; the next call looks at the others.
 --
--- `at` as in include/intake.lua; with due, new and undecided of the call, and is_stopped: everything is paused by hand.
+-- `at` as in include/intake.lua, with the keys reopening, turns, pause and those of include/lines.lua; due, new and undecided of
+-- the call, and is_stopped: everything is paused by hand.
 local due = module(function(due)
   due.heads_of = {} -- scopes of which this call took heads
   local PAGE = 32 -- lines, and timers, that one call looks at beyond the number asked for

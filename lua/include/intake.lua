@@ -15,9 +15,8 @@
 -- instants at which RQ says that they were enqueued, "marks", "shown": what the record shows of each}. The instant says that the job on
 -- the lane is still the one that was read.
 --
--- `at` names the keys events, leased, parked, requeued, totals, seen, dead_ids, places, tallies, seq, those of include/silences.lua, the
--- four parts of the decision record, the keys of include/leases.lua; owner, and the prefixes tally, minute and scope; new, is_wordless
--- and now.
+-- `at` names the keys events, leased, parked, requeued, totals, seen, dead_ids, places, tallies, seq, those of include/silences.lua,
+-- include/accounting.lua and include/leases.lua; owner; tally_prefix, minute_prefix and scope_prefix; new, is_wordless and now.
 local intake = module(function(intake)
   intake.bytes, intake.has_unmarked = 0, false
   local EDITS = 'edits' -- in place of a channel: the edits of messages

@@ -6,7 +6,8 @@
 -- also shows that the clock was stepped back: the last call was later than now.
 --
 -- `at` names the keys events, leases, leased, requeued, parked, lines, timers, scheduled, posting, totals, cooldowns, tallies, those of
--- include/deferred.lua, for `cancel` those of include/accounting.lua, for `renew` also beat, reopening and pause;
+-- include/deferred.lua, for `cancel` those of include/accounting.lua, for `renew` also beat, reopening and
+-- pause, for `trust_marks`, `grace` and `unnoticed_us` also beat, for `place` places;
 -- grace_us: from a post with an unknown delivery status until it is reconciled; scope_prefix; tally_prefix; and now.
 local leases = module(function(leases)
   leases.POISON_DEATHS = 2 -- workers that died with an event, from which on it is taken alone

@@ -19,6 +19,8 @@
 -- channel that it was meant for, and what Slack said of it); while it is unconfirmed, place (Slack's id of its channel),
 -- trouble (whether posts fail there, include/pause.lua) and back (how far the clock was stepped back since its first post,
 -- us). Instants are strings of microseconds: cjson writes 14 digits.
+--
+-- `at` names the keys events and seq; and now.
 local record = module(function(record)
   local MOST_SEQ = 562949953421312 -- 2^49: below it a line can hold it beside the class of an event
   local LAST_INSTANT = 4503599627370496 -- 2^52: below it a held slot can hold it
@@ -60,11 +62,14 @@ local record = module(function(record)
   local function is_class(value)
     return is_count(value) and value < 12
   end
+  local function is_rank(value)
+    return is_count(value) and value < 3
+  end
   local IS_SOUND = {
     seq = is_seq, seen = is_instant, category = is_text, counted = is_text, channel = is_text, attempt = is_count,
     posts = is_count, unknown = is_count, timer = is_flag, scheduled = is_flag, why = is_why, shadow = is_names, pace = is_count, order = is_class,
     held = is_flag, holds = is_names, slots = is_names, takes = is_count, replays = is_count, deaths = is_count,
-    buffered = is_instant, digest = is_flag, line = is_text, rank = is_class, deadline = is_instant, sent = is_instant,
+    buffered = is_instant, digest = is_flag, line = is_text, rank = is_rank, deadline = is_instant, sent = is_instant,
     first = is_instant, back = is_instant, unconfirmed = is_count, resent = is_count, entry = is_text, place = is_text,
     root = is_text, code = is_text, trouble = is_text, gone = is_pair, waits = is_text, waited = is_text,
     state = function(value) return value == 'sending' or value == 'waiting' end,

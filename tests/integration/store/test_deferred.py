@@ -472,3 +472,16 @@ def test_prefetched_events_are_given_back_with_the_rest(stage: Stage, ann: Worke
     ann.outbox.prefetch(ann.outbox.take(1, 8), 1, 8)
     assert ann.give_back() == 2
     assert bob.taken() == ["a", "b", "c"]
+
+
+def test_an_event_whose_rank_is_that_of_no_priority_does_not_go_back_to_its_line(stage: Stage, ann: Worker) -> None:
+    send(stage, "a", "b", "c")
+    ann.run()
+    stage.clock.now_us += WINDOW_US
+    assert [each.id for each in ann.take().batch] == ["c"]
+    header, _, payload = stage.redis.hget(stage.keys.events, "c").partition(b"\n")
+    assert b'"rank":1' in header
+    stage.redis.hset(stage.keys.events, "c", header.replace(b'"rank":1', b'"rank":3') + b"\n" + payload)
+    keep_beating(stage, LEASE_US // US + 1, "bob")
+    stage.worker("bob").run()
+    assert [(letter["id"], letter["reason"]) for letter in stage.letters()] == [("c", Reason.INVALID)]

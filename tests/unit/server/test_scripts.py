@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -80,6 +81,24 @@ def test_a_script_declares_every_key_and_prefix_that_it_reads(name: str) -> None
     declared = re.findall(r"(\w+) = (?:KEYS|OURS)", text)
     assigned = re.findall(r"at\.(\w+)", "".join(re.findall(r"^ *at\.[\w., ]+ =", text, re.MULTILINE)))
     assert set(re.findall(r"\bat\.(\w+)", text)) - {*declared, *assigned, *OF_OTHERS} == set()
+
+
+def table_of(part: Path, seen: frozenset[str] = frozenset()) -> set[str]:
+    """The words of the part's header, and of the headers that it says its table is also of."""
+    header = part.read_text(encoding="utf-8").partition("\nlocal ")[0]
+    _, _, of_table = header.partition("-- `at` ")
+    words = set(re.findall(r"\w+", header))
+    for other in re.findall(r"include/(\w+)\.lua", of_table):
+        if other not in seen:
+            words |= table_of(part.with_stem(other), seen | {part.stem})
+    return words
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.stem)
+def test_the_header_of_a_part_names_all_that_it_reads_of_its_table(part: Path) -> None:
+    code = code_of(part.read_text(encoding="utf-8"))
+    assigned = re.findall(r"at\.(\w+)", "".join(re.findall(r"^ *at\.[\w., ]+ =", code, re.MULTILINE)))
+    assert set(re.findall(r"\bat\.(\w+)", code)) - {*assigned, *table_of(part)} == set()
 
 
 def test_a_function_of_a_table_that_goes_by_other_names_stays() -> None:
