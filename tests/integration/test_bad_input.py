@@ -552,7 +552,7 @@ ROWS: Final = (
         "a short webhook, with a user name and password",
         command("worker", DISPATCHER_SINK="slack", DISPATCHER_SLACK_WEBHOOK_URL="https://user:s3same@127.0.0.1/x"),
         78,
-        ("holds a user name or password, expected one such as https://hooks.slack.com/services/...",),
+        ("DISPATCHER_SLACK_WEBHOOK_URL is ***, expected a URL without user name and password",),
     ),
     Row(
         "a token that is none of a bot's",
