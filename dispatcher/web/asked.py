@@ -147,9 +147,13 @@ class Asked:
 
     def done(self) -> None:
         """Raise ``Problem`` where there is a fault, or a field that is not known."""
+        if faults := self.faults():
+            raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, faults[0], errors=self._faults)
+
+    def faults(self) -> list[str]:
+        """What is wrong, also with each field that is not known."""
         for name in self._given:
             expected = f"expected one of {', '.join(sorted(self._known))}" if self._known else "expected none"
             self.fault(name, f"{in_words(name)} is not known here, {expected}")
-        if self._faults:
-            detail = str(self._faults[0]["detail"])
-            raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, detail, errors=self._faults)
+        self._given.clear()
+        return [str(each["detail"]) for each in self._faults]

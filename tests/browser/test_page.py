@@ -307,7 +307,7 @@ def test_an_operator_finds_what_is_wrong_where_an_alert_is_and_replays_what_died
         page.get_by_role("link", name="Dead letters").click()
         group = page.locator("tr", has_text="no such channel")
         assert "Slack refuses it" in group.inner_text()
-        group.get_by_role("button", name="Replay…").click()
+        group.get_by_role("button", name="Replay rejected").click()
         page.get_by_role("button", name="Replay: 4").click()
         assert "4 replayed." in page.locator("main").inner_text()
         context.close()

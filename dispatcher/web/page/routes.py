@@ -19,6 +19,7 @@ from dispatcher.app.documents.events import explained_document, parked_document,
 from dispatcher.app.operating import Desk
 from dispatcher.core.explain import clock_of, ended
 from dispatcher.core.rendering import text_of
+from dispatcher.core.states import DEADLY
 from dispatcher.core.typed_instants import read_start
 from dispatcher.core.units import US
 from dispatcher.errors import ConfigError, GateUnavailable
@@ -135,11 +136,14 @@ class Page:
             may_operate = Scope.OPERATE in caller_of(request).scopes
             facts = _frame(of or name, may_operate=may_operate, needs_tokens=not self._guard.has_tokens)
 
-            def read() -> str:
+            def read() -> tuple[str, bool]:
                 shown = {**facts, **view(request)}
-                return render(name, {**shown, "books": views.books(self._looks.look().status.snapshot)})
+                books = views.books(self._looks.look().status.snapshot)
+                return render(name, {**shown, "books": books}), bool(shown.get("faults"))
 
-            live = await self._threads.run(read)
+            live, is_refused = await self._threads.run(read)
+            if is_refused:  # the form, with what is wrong with it: it stays as it is
+                return HTMLResponse(whole(live, facts | {"is_live": False}), HTTPStatus.UNPROCESSABLE_ENTITY)
             if LIVE not in request.headers:
                 return HTMLResponse(whole(live, facts))
             tag = f'"{blake2b(live.encode(), digest_size=12).hexdigest()}"'
@@ -259,12 +263,13 @@ class Page:
     def _explain(self, request: Request) -> Facts:
         given = {name: value for name, value in request.query_params.items() if value.strip()}
         if "id" in given:
-            return {"asked": given, **self._of_one(Asked(dict(given)))}
+            return {"asked": given, "faults": (), **self._of_one(Asked(dict(given)))}
         if not given:
-            return {"asked": given, "told": None, "rows": None}
+            return {"asked": given, "faults": (), "told": None, "rows": None}
         asked = Asked(dict(given))
         wanted = decision_filter(asked)
-        asked.done()
+        if faults := asked.faults():
+            return {"asked": given, "faults": faults, "told": None, "rows": None}
         parked = parked_filter(Asked({name: given[name] for name in ("category", "text") if name in given}))
         events = self._desk.parked(self._looks.look().limits.policy)
         waits = search(events.pages(parked(events)), SHOWN)
@@ -272,6 +277,7 @@ class Page:
         found = search(decisions.pages(wanted(decisions)), SHOWN)
         return {
             "asked": given,
+            "faults": (),
             "told": None,
             "rows": found.rows,
             "waits": [parked_document(each) for each in waits.rows],
@@ -281,21 +287,22 @@ class Page:
 
     def _of_one(self, asked: Asked) -> Facts:
         id_ = asked.text("id", MOST_ID)
-        asked.done()
+        if faults := asked.faults():
+            return {"faults": faults, "told": None, "rows": None}
         told = explained_document(self._desk.explanations.explain_beginning(id_ or ""))
         return {"told": told, "facts": views.facts_of(told), "instants": views.instants_of(told), "rows": None}
 
     def _waiting(self, request: Request) -> Facts:
         asked = Asked.in_search(request)
         wanted = parked_filter(asked)
-        asked.done()
-        look = self._looks.look()
+        look, faults = self._looks.look(), asked.faults()
         events = self._desk.parked(look.limits.policy)
-        found = search(events.pages(wanted(events)), SHOWN)
+        found = search(() if faults else events.pages(wanted(events)), SHOWN)
         rows = [{**parked_document(each), "expires_us": each.deadline_us} for each in found.rows]
         rows.sort(key=_expected)
         return {
             **views.waiting(look.status.snapshot),
+            "faults": faults,
             "rows": rows,
             "more": found.more,
             "asked": dict(request.query_params),
@@ -307,10 +314,13 @@ class Page:
         wanted = dead_filter(asked)
         done = {act.done: asked.count(act.done, 10**9, 0, least=0) for act in self._acts if asked.has(act.done)}
         is_more = asked.flag("more")
-        asked.done()
+        faults = asked.faults()
         letters = self._desk.dead_letters
-        groups, newest, counted, is_all = views.groups(letters.pages(wanted(letters), newest_first=True), SHOWN)
+        pages = iter(()) if faults else letters.pages(wanted(letters), newest_first=True)
+        groups, newest, counted, is_all = views.groups(pages, SHOWN)
         return {
+            "faults": faults,
+            "reasons": [each.value for each in DEADLY],
             "groups": groups,
             "letters": newest,
             "counted": counted,

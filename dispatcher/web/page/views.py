@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from typing import Any, Final
 
 from dispatcher.app.documents.facts import COUNTS, Shadowed, Status, window
@@ -17,6 +18,7 @@ from dispatcher.core.explain import Decision, scope_words
 from dispatcher.core.limits import EVERYTHING, Limit, Reason
 from dispatcher.core.policy import GLOBAL_SCOPE, Policy
 from dispatcher.core.quiet import QUIET_PREFIX
+from dispatcher.core.rendering import one_line
 from dispatcher.core.silences import SILENCE_PREFIX
 from dispatcher.core.transitions import UNKNOWN_CATEGORY
 from dispatcher.core.units import US
@@ -78,6 +80,8 @@ _MEANINGS: Final = {
 
 _MOST_CATEGORIES: Final = 100
 _MOST_LINES: Final = 50
+_MOST_SAID: Final = 1_000
+"""Characters of a rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,8 +385,19 @@ def limits(look: Look, kept: Sequence[Version], number: int | None, category: st
         "versions": versions,
         "chosen": chosen,
         "before": before,
-        "changes": found,
+        "changes": [(_runs(each.was, each.will_be), _runs(each.will_be, each.was)) for each in found],
     }
+
+
+def _runs(said: str | None, other: str | None) -> list[tuple[str, bool]]:
+    """A sentence in pieces, each with whether the ``other`` sentence says something else there."""
+    words, others = (one_line(text or "", _MOST_SAID).split() for text in (said, other))
+    found, at = [], 0
+    for block in SequenceMatcher(None, words, others, autojunk=False).get_matching_blocks():
+        end = block.a + block.size
+        found += [(" ".join(words[at : block.a]), other is not None), (" ".join(words[block.a : end]), False)]
+        at = end
+    return [(text, is_new) for text, is_new in found if text]
 
 
 def _content(version: Version) -> Content:

@@ -227,8 +227,9 @@ def test_while_slack_takes_no_post_the_page_says_when_it_is_tried_and_tells_no_i
     ann.go()
     redis.zadd(stage.keys.cooldowns, {"#busy": 4e15, "#poor": 4e15})
     redis.hset(stage.keys.failures, "#poor", 3)
-    page = seen(audience, "/")
-    by_hand, refused, busy, poor = [row for row in page.rows() if len(row) == 6]
+    by_hand, refused, busy, poor = until(
+        lambda: [row for row in seen(audience, "/").rows() if len(row) == 6], "a new look"
+    )
     assert (by_hand[1], by_hand[5]) == ("paused", "")
     assert refused[:4] == ["All posting", "refused by Slack", "invalid_auth", "Slack does not accept the token"]
     assert re.fullmatch(r"next try \d\d:\d\d:\d\d", refused[5])
@@ -273,7 +274,7 @@ def test_a_group_of_dead_letters_is_counted_before_it_is_replayed(browser: httpx
     groups = [row[:4] for row in by_reason.rows()]
     assert groups == [
         ["exhausted", "connection", "tried in vain, as often as it may be connection refused", "1"],
-        ["rejected", "channel_not_found", "Slack refuses it there is no such channel", "5"],
+        ["rejected", "channel_not_found", "Slack refuses it there is no such channel, the last in #general", "5"],
     ]
     (form,) = [form for form in seen(browser, "/dead").all("form") if inputs(form).get("reason") == "rejected"]
     asked = browser.post(form.attributes["action"], data=inputs(form))
@@ -288,6 +289,62 @@ def test_a_group_of_dead_letters_is_counted_before_it_is_replayed(browser: httpx
     assert (len(on_lanes(redis)), buried(redis)) == (5, ["d"])
     (entry,) = seen(browser, "/audit").rows()
     assert entry[1:] == ["olga", "dead replay", "reason rejected, code channel_not_found", "5", "", "page"]
+
+
+def test_a_dead_letter_names_its_channel(browser: httpx.Client, redis: Database) -> None:
+    bury(redis, numbered(1))
+    (newest,) = [row for row in seen(browser, "/dead").rows() if row[1] == "e0"]
+    assert newest[3] == "rejected: channel_not_found in #general"
+    assert "Channel #general" in seen(browser, "/dead/e0").one("dl").text
+
+
+def test_each_button_of_a_row_has_a_name_of_its_own(browser: httpx.Client, redis: Database) -> None:
+    bury(redis, numbered(2))
+    browser.post("/silences/add", data=silence("host=db1"))
+    named = [
+        button.attributes["aria-label"]
+        for path in ("/dead", "/silences")
+        for row in seen(browser, path).all("td")
+        for button in row.all("button")
+    ]
+    assert named == [
+        "Replay rejected: channel_not_found…",
+        "Remove rejected: channel_not_found…",
+        "Replay e1…",
+        "Remove e1…",
+        "Replay e0…",
+        "Remove e0…",
+        "Expire silence 1: host=db1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "fault", "typed"),
+    [
+        ("/dead?reason=foo&category=errors", "reason is 'foo', expected one of", {"category": "errors"}),
+        ("/dead?since=soon&text=disk", "since is 'soon', expected a time", {"since": "soon", "text": "disk"}),
+        ("/explain?since=soon&text=disk", "since is 'soon', expected a time", {"since": "soon", "text": "disk"}),
+        (f"/waiting?category={'x' * 300}", "category is", {"category": "x" * 300}),
+    ],
+)
+def test_a_filter_that_cannot_be_is_shown_again_with_what_is_wrong(
+    browser: httpx.Client, redis: Database, path: str, fault: str, typed: dict[str, str]
+) -> None:
+    bury(redis, numbered(1))
+    page = seen(browser, path, 422)
+    (alert,) = [each for each in page.all("ul") if each.attributes.get("role") == "alert"]
+    assert fault in alert.text
+    given = {name: value for form in page.all("form") for name, value in inputs(form).items() if value}
+    assert given == typed
+    assert page.rows() == []
+    assert not list(page.all("script"))  # else it would be asked for every two seconds
+
+
+def test_reasons_of_dead_letters_are_offered_and_the_chosen_one_stays(browser: httpx.Client) -> None:
+    for reason in ("exhausted", "foo"):
+        options = list(read_html(browser.get(f"/dead?reason={reason}").text).one("select").all("option"))
+        assert [each.text for each in options if "selected" in each.attributes] == [reason]
+        assert {"any", "rejected", "limit:category"} < {each.text for each in options}
 
 
 def test_one_dead_letter_or_those_of_a_filter_are_removed(browser: httpx.Client, redis: Database) -> None:
@@ -472,6 +529,7 @@ def test_versions_of_the_limits_and_what_each_has_changed_are_shown(browser: htt
     assert [row[0] for row in page.rows()] == ["2", "1"]
     assert "at most 1 in any 24 hours" in next(page.all("del")).text
     assert "at most 2 in any 24 hours" in next(page.all("ins")).text
+    assert [mark.text for mark in page.all("mark")] == ["1", "2"]
     assert "No version before it is kept." in seen(browser, "/limits?version=1").text
 
 
