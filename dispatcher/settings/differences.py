@@ -27,10 +27,19 @@ _ALONE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One rule as it reads before and after; None where there is none."""
+    """One rule, or ``is_key`` one key, as it reads before and after; None where there is none."""
 
     was: str | None
     will_be: str | None
+    is_key: bool = False
+
+    @property
+    def clauses(self) -> tuple[str | None, str | None]:
+        """Both without the clauses that they share; None where nothing is left of one."""
+        if self.was is None or self.will_be is None or self.is_key:
+            return self.was, self.will_be
+        before, after = self.was.removesuffix(".").split("; "), self.will_be.removesuffix(".").split("; ")
+        return _without(before, after), _without(after, before)
 
 
 def changes(before: Content | None, after: Content) -> list[Change]:
@@ -52,6 +61,14 @@ def changes(before: Content | None, after: Content) -> list[Change]:
     return [*found.values(), *_keys(before, after, {name.partition(", route ")[0] for name in found})]
 
 
+def _without(clauses: list[str], others: list[str]) -> str | None:
+    """The clauses of a sentence that are not among the others, after whom it is about; None where there are none."""
+    about, _, first = clauses[0].partition(": ")
+    known = {others[0].partition(": ")[2], *others[1:]}
+    own = [clause for clause in (first, *clauses[1:]) if clause not in known]
+    return f"{about}: {'; '.join(own)}." if own else None
+
+
 def _said(sentence: str | None) -> str | None:
     """What is said, without about whom: that depends on which other rules there are."""
     return sentence and sentence.partition(": ")[2]
@@ -63,7 +80,8 @@ def _keys(before: Content, after: Content, told: Container[str]) -> Iterator[Cha
     for path in sorted(was.keys() | will_be.keys()):
         if was.get(path) != will_be.get(path) and (_has_no_words(path) or _rule_of(path) not in told):
             name = ".".join(path)
-            yield Change(*(f"{name}: {values[path]}" if path in values else None for values in (was, will_be)))
+            was_said, is_said = (f"{name}: {values[path]}" if path in values else None for values in (was, will_be))
+            yield Change(was_said, is_said, is_key=True)
 
 
 def _rule_of(path: tuple[str, ...]) -> str:

@@ -162,7 +162,7 @@ def _show(terminal: Terminal, found: list[Change], *, same: bool) -> None:
     if same:
         terminal.print("no difference")
     for change in found:
-        for mark, sentence in (("-", change.was), ("+", change.will_be)):
+        for mark, sentence in zip("-+", change.clauses, strict=True):
             if sentence is not None:
                 terminal.tell(f"{mark} {sentence}")
 
