@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from dispatcher.cli.terminal import visible
+from dispatcher.core.units import visible
 from dispatcher.errors import (
     ConfigError,
     DispatcherError,

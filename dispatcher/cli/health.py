@@ -6,7 +6,8 @@ import click
 
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
 from dispatcher.cli.options import as_json
-from dispatcher.cli.terminal import Terminal, visible
+from dispatcher.cli.terminal import Terminal
+from dispatcher.core.units import visible
 
 
 @click.command()

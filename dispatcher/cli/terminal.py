@@ -11,7 +11,7 @@ from contextlib import suppress
 from textwrap import wrap
 from typing import TYPE_CHECKING, Final, TextIO
 
-from dispatcher.core.units import HIDDEN
+from dispatcher.core.units import HIDDEN, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -173,15 +173,6 @@ def _columns(stream: TextIO, otherwise: int) -> int:
     with suppress(OSError):
         return os.get_terminal_size(stream.fileno()).columns or otherwise
     return otherwise
-
-
-def visible(text: str) -> str:
-    r"""The text with every character that is not printable as its escape, such as ``\x1b``."""
-    if text.isprintable():
-        return text
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape", "backslashreplace").decode() for char in text
-    )
 
 
 def console_on(stream: TextIO) -> Console:

@@ -14,7 +14,8 @@ from dispatcher.app.servers import Server
 from dispatcher.cli.context import limits_named, near
 from dispatcher.cli.drawing import Part as Drawn
 from dispatcher.cli.drawing import Table, Text
-from dispatcher.cli.terminal import Terminal, visible
+from dispatcher.cli.terminal import Terminal
+from dispatcher.core.units import visible
 from dispatcher.settings.describe import sentences
 from dispatcher.settings.environment import Settings
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from dispatcher.core.policy import PLAIN, Marked, Style, Template, TemplateFailed
-from dispatcher.core.units import US, with_whole_characters
+from dispatcher.core.units import US, visible, with_whole_characters
 
 if TYPE_CHECKING:
     from dispatcher.core.event import Event
@@ -157,19 +157,12 @@ def cut(text: str, limit: int = MAX_TEXT) -> str:
 
 
 def one_line(text: str, limit: int = 300) -> str:
-    r"""Foreign text fit for a log line, an error or a terminal: printable, on one line, at most ``limit`` long.
+    """Foreign text fit for a log line, an error or a terminal: ``visible``, on one line, at most ``limit`` long.
 
-    White space becomes a space; any other character that is not printable becomes its escape, such as
-    ``\x1b``.
+    White space becomes a space.
     """
-    shown = " ".join(text[: 4 * limit].split())
-    if not shown.isprintable():
-        shown = "".join(char if char.isprintable() else _visible(char) for char in shown)
+    shown = visible(" ".join(text[: 4 * limit].split()))
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
-
-
-def _visible(char: str) -> str:
-    return char.encode("unicode_escape").decode("ascii")
 
 
 def _markup(mrkdwn: str, *, mentions: bool) -> str:

@@ -15,6 +15,8 @@ _UNITS_US: Final = {"ms": 1_000, "s": US, "m": 60 * US, "h": 3_600 * US, "d": DA
 _DURATION: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)(ms|s|m|h|d)")
 _SECONDS: Final = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,9})?")
 
+_JOINERS: Final = "\u200c\u200d"
+
 HIDDEN: Final = "***"
 """What stands in the place of a secret."""
 
@@ -67,6 +69,26 @@ def is_utf8(text: str) -> bool:
 def with_whole_characters(text: str) -> str:
     """The text, with another character for each half of a surrogate pair."""
     return text if is_utf8(text) else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def visible(text: str) -> str:
+    r"""The text with every character that cannot be shown as it is as its escape, such as ``\x1b``."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if can_be_shown(text, place) else char.encode("unicode_escape").decode() for place, char in enumerate(text)
+    )
+
+
+def can_be_shown(text: str, place: int) -> bool:
+    """Whether the character there does nothing to a terminal: it is printable, or joins two that are, as in an emoji.
+
+    Beside one of ASCII a joiner has nothing to join, and could only make two names look alike.
+    """
+    if text[place].isprintable() or text[place] not in _JOINERS:
+        return text[place].isprintable()
+    joined = text[max(0, place - 1) : place + 2].replace(text[place], "", 1)
+    return len(joined) == 2 and joined.isprintable() and not any(map(str.isascii, joined))  # noqa: PLR2004 - two
 
 
 def parse_duration(text: str) -> int:

@@ -44,7 +44,7 @@ from dispatcher.core.states import (
     Waiting,
 )
 from dispatcher.core.tally import Suppressed, Tally, Telling
-from dispatcher.core.units import HIDDEN, US
+from dispatcher.core.units import HIDDEN, US, can_be_shown
 from dispatcher.jsonio import encode
 from dispatcher.logs.line_buffer import LineBuffer
 from dispatcher.logs.terminal_line import TerminalLine
@@ -445,7 +445,8 @@ def _printable(logger: WrappedLogger, name: str, entry: EventDict) -> EventDict:
         if isinstance(value, str) and not value.isprintable():
             kept = "\n" if key == "exception" else ""
             entry[key] = "".join(
-                char if char.isprintable() or char in kept else "\N{REPLACEMENT CHARACTER}" for char in value
+                char if char in kept or can_be_shown(value, place) else "\N{REPLACEMENT CHARACTER}"
+                for place, char in enumerate(value)
             )
     return entry
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from dispatcher.cli.doctor.finding import Finding, Level
 from dispatcher.cli.drawing import Table, Text
-from dispatcher.cli.terminal import visible
+from dispatcher.core.units import visible
 
 _STYLES: Final = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
 _WIDTH_OF_LEVEL: Final = max(map(len, Level))

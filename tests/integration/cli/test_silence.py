@@ -49,9 +49,7 @@ def test_a_list_of_silences_fits_and_breaks_between_words(
     )
     said = inside("silence", "list").out
     assert max(map(len, said.splitlines())) <= width
-    assert {"host=db1", "team=storage", *["the", "disks", "of", "db1", "move", "to", "the", "other", "host"]} <= set(
-        said.split()
-    )
+    assert {"host=db1", "team=storage", "disks", "db1", "move", "other"} <= set(said.split())
 
 
 def test_a_silence_is_added_listed_shown_and_expired(redis: Database, inside: InProcess) -> None:

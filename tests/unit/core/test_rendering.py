@@ -184,11 +184,26 @@ def test_the_event_is_left_as_it_was() -> None:
 def test_one_line_is_printable_and_within_its_limit(text: str, limit: int) -> None:
     line = one_line(text, limit)
     assert len(line) <= limit
-    assert line.isprintable()
+    assert re.sub(r"(?<=[^\x00-\x7f])[\u200c\u200d](?=[^\x00-\x7f])", "", line).isprintable()
 
 
 def test_one_line_shows_control_characters_as_escapes() -> None:
     assert one_line("a\n\x1b[31mb\u202ec\t d") == r"a \x1b[31mb\u202ec d"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("👩\u200d👩\u200d👧 at ❤\ufe0f\u200d🔥", "👩\u200d👩\u200d👧 at ❤\ufe0f\u200d🔥"),
+        ("\u0915\u094d\u200d\u0937", "\u0915\u094d\u200d\u0937"),
+        ("adm\u200din é\u200d", r"adm\u200din é\u200d"),
+        ("é\u200d\u200dé", r"é\u200d\u200dé"),
+        ("é\u200d\u202eé", r"é\u200d\u202eé"),
+        ("é\u200bé\ufeffé", r"é\u200bé\ufeffé"),
+    ],
+)
+def test_joiners_stay_between_characters_that_they_join_and_nowhere_else(text: str, shown: str) -> None:
+    assert one_line(text) == shown
 
 
 ALLOWED = Style(allow_mentions=True)

@@ -262,6 +262,11 @@ def test_control_characters_do_nothing_to_a_terminal() -> None:
     assert "a\ufffd[31m\ufffdb\ufffdc" in stream.getvalue()
 
 
+def test_the_joiners_of_an_emoji_stay() -> None:
+    (line,) = lines(lambda log: log.say("redis.lost", detail="👩\u200d👧 a\u200db"))
+    assert line["detail"] == "👩\u200d👧 a\ufffdb"
+
+
 @pytest.mark.parametrize("event", ["worker.failed", "serve.failed"])
 def test_the_trace_of_a_defect_keeps_its_lines_and_nothing_that_reorders_them(
     event: Literal["worker.failed", "serve.failed"],
