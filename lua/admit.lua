@@ -8,7 +8,7 @@
 --          HASH "SCOPE MAX/WINDOW" -> how many events a shadow limit would have refused; permanent;
 --          parked ZSET, lines ZSET, timers ZSET, wake LIST, seq STRING, deciding HASH, freed HASH, tallies SET,
 --          scheduled ZSET as in take.lua; and a HASH for each of "tallies" (include/digest.lua)
--- ARGV[1]  JSON {"now", "fresh", "ahead": as in gate.lua, "scopes", "rows", "ids", "of": see include/decide.lua,
+-- ARGV[1]  JSON {"now", "fresh", "ahead": as in gate.lua, "scopes", "rows", "ids", "of": see include/gate.lua,
 --            "remember_us", "most_decisions": as in settle.lua, "version": of the limits by which the worker asks | absent,
 --            "jobs": [id of the event, ...] for each request, "shown": [text and labels for the record, ...] for each | "",
 --            "kinds": [[category, configured, remember, "dropped" | "digested", position of its tally or 0, deadline: string,
@@ -35,7 +35,7 @@
 -- @include plan
 -- @include record
 -- @include slots
--- @include decide
+-- @include gate
 -- @include accounting
 -- @include lines
 -- @include deferred
@@ -323,8 +323,8 @@ local function shadow_caster(call, shadowed, now, found)
       if not call.fresh and not scope.pending[id] then
         scope.own[id] = tonumber(redis.call('ZSCORE', scope.key, id) or nil)
       end
-      local at, window = gate.free_at(scope, id)
-      if at <= now then
+      local instant, window = gate.free_at(scope, id)
+      if instant <= now then
         slots.charge(scope, id)
       else
         plan.count(shadowed, call.shadow_names[tostring(position)][window], 1)

@@ -1,7 +1,7 @@
 -- When events that wait in line for room in limits are expected to find it, if nothing else happens. Read-only.
 --
 -- KEYS     one for each scope, as in gate.lua: ZSET
--- ARGV[1]  JSON {"now": us | absent, "scopes": see include/decide.lua, "asked": [[position of a scope, place in line from 1], ...]}
+-- ARGV[1]  JSON {"now": us | absent, "scopes": see include/gate.lua, "asked": [[position of a scope, place in line from 1], ...]}
 -- Returns  JSON {"asked": [[[used, "instant" | null], ...] for each window of the scope, ...]}: the slots that count in the
 --          window now, held ones included, and when it has room for the event at that place. For place 1 it has none earlier.
 --          For later places the instant is an estimate: those before it are charged as soon as there is room, and held slots count as
@@ -10,7 +10,7 @@
 -- @include prelude
 -- @include plan
 -- @include slots
--- @include decide
+-- @include gate
 
 local call = cjson.decode(ARGV[1])
 local now = microseconds(call.now)

@@ -1,7 +1,7 @@
 -- Decides a batch of requests against rolling (or clock-aligned) limits over several scopes, all or nothing
 -- for each request, exactly as the same requests one after another at one instant.
 --
--- KEYS     one for each distinct scope (include/decide.lua), lifetime at least the longest window after the last charge:
+-- KEYS     one for each distinct scope (include/gate.lua), lifetime at least the longest window after the last charge:
 --            set    ZSET    id that owns the slot -> microseconds of the charge, or 2^52 + deadline while it is held
 --                           (include/slots.lua); lifetime then at least up to the deadline
 --            log    LIST    microseconds of the charges, the newest first (include/slots.lua)
@@ -17,7 +17,7 @@
 --                absent: one,
 --                "version": string | absent,
 --                "left": true | absent: of a single request, say what is left in each window of each scope if it is admitted,
---                "scopes", "stores", "rows": see include/decide.lua; the row of a single request holds its id}
+--                "scopes", "stores", "rows": see include/gate.lua; the row of a single request holds its id}
 -- ARGV[2]  for each request the position of its row, in one byte; absent for a single request
 -- ARGV[3]  JSON [id, ...] of the requests; absent for a single one
 -- Returns  JSON {"verdicts": [0 | [scope, window, retry_after_us] | n, ...]}: 0 is admitted; else the scope
@@ -267,7 +267,7 @@ if not (call.cost or call.stores or call.peek or call.ahead or call.left or #of 
 end
 -- @include plan
 -- @include slots
--- @include decide
+-- @include gate
 call.of, call.ids = of, read_ids()
 if call.cost then
   slots.costs[call.ids[1]] = call.cost

@@ -1,5 +1,5 @@
 -- Removes dead letters for good: those named, or those beyond the bounds. So many in one call, and no more than letters.MOST_READ bytes
--- of them (include/dead.lua): what is more is for the next call.
+-- of them (include/letters.lua): what is more is for the next call.
 --
 -- KEYS      1 dead       STREAM dead letters
 --           2 dead_ids   HASH   id -> entry
@@ -9,7 +9,7 @@
 -- Returns   [how many were removed, how many of "letters" were dealt with, 1 if the bounds may want another call, else 0]
 -- @include prelude
 -- @include plan
--- @include dead
+-- @include letters
 
 local MOST = 500 -- letters in one call
 

@@ -1,14 +1,14 @@
 -- Gives the slots of one id back and wakes the waiter who can have its slot earlier now.
 --
 -- KEYS     one sorted set for each scope; then as many "waiters", then as many "promises" (include/waiters.lua)
--- ARGV[1]  JSON {"now": us | absent, "scopes": see include/decide.lua, "id", "cost": how many slots it took at once | absent: one,
+-- ARGV[1]  JSON {"now": us | absent, "scopes": see include/gate.lua, "id", "cost": how many slots it took at once | absent: one,
 --                "bells": what the channels of bells begin with}
 -- Returns  in how many of the scopes a slot of this id still counted. The same call again changes nothing. A key of another type
 --          is refused before anything is given back.
 -- @include prelude
 -- @include plan
 -- @include slots
--- @include decide
+-- @include gate
 -- @include waiters
 
 local call = cjson.decode(ARGV[1])

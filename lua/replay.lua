@@ -1,5 +1,5 @@
 -- Moves dead letters back to their lanes, each in one step: a letter is either a letter or an event, never both or none. So
--- many in one call, and no more than letters.MOST_READ bytes of them (include/dead.lua): what is more is for the next call.
+-- many in one call, and no more than letters.MOST_READ bytes of them (include/letters.lua): what is more is for the next call.
 --
 -- KEYS      1 dead       STREAM dead letters
 --           2 dead_ids   HASH   id -> entry
@@ -17,7 +17,7 @@
 -- letter again or, where its category defers, lets it wait.
 -- @include prelude
 -- @include plan
--- @include dead
+-- @include letters
 
 local MOST = 100 -- letters in one call
 

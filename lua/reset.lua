@@ -1,12 +1,12 @@
 -- Forgets what was charged in scopes, so that each has all of its room again, and wakes the waiter who stands first.
 --
 -- KEYS     one for each scope, as in gate.lua; then as many "waiters", then as many "promises" (include/waiters.lua)
--- ARGV[1]  JSON {"now": us | absent, "scopes", "stores": see include/decide.lua, "bells": what the channels of bells begin with}
+-- ARGV[1]  JSON {"now": us | absent, "scopes", "stores": see include/gate.lua, "bells": what the channels of bells begin with}
 -- Returns  in how many of the scopes something still counted. A key of another type is forgotten all the same.
 -- @include prelude
 -- @include plan
 -- @include slots
--- @include decide
+-- @include gate
 -- @include waiters
 
 local call = cjson.decode(ARGV[1])

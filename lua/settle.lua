@@ -7,7 +7,7 @@
 -- @prefixes line waits scope tally minute subject firing
 -- KEYS      as in take.lua; then
 --           seen        ZSET    id -> instant at which a settled id is forgotten; lives as long as its last member
---           dead        STREAM  dead letters, oldest first; dead_ids HASH id -> entry; dead_bytes STRING: include/dead.lua
+--           dead        STREAM  dead letters, oldest first; dead_ids HASH id -> entry; dead_bytes STRING: include/letters.lua
 --           failures, failing, denials HASH, posted STRING  see include/pause.lua; they live an hour
 --           places      HASH    channel as events name it -> Slack's id of it; permanent
 --           metrics     HASH    what is counted beside the books (include/accounting.lua); permanent
@@ -62,7 +62,7 @@
 -- @include slots
 -- @include accounting
 -- @include lines
--- @include dead
+-- @include letters
 -- @include deferred
 -- @include leases
 -- @include pause

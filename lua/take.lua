@@ -87,7 +87,7 @@
 -- @include pause
 -- @include leases
 -- @include digest
--- @include decide
+-- @include gate
 -- @include silences
 -- @include intake
 -- @include due

@@ -1,13 +1,13 @@
 -- How much of each limit is used, and when each has room again. Read-only.
 --
 -- KEYS     one for each scope, as in gate.lua
--- ARGV[1]  JSON {"now": us | absent, "scopes", "stores": see include/decide.lua}
+-- ARGV[1]  JSON {"now": us | absent, "scopes", "stores": see include/gate.lua}
 -- Returns  JSON {"scopes": [[[used, wait_us, held], ...], ...]}: for each window of each scope the slots that count
 --          now, held ones included, the time until there is room for one more (0: now), and how many of the slots are held
 -- @include prelude
 -- @include plan
 -- @include slots
--- @include decide
+-- @include gate
 
 local call = cjson.decode(ARGV[1])
 local now = microseconds(call.now)

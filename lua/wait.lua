@@ -3,7 +3,7 @@
 --
 -- KEYS     one for each distinct scope, as in gate.lua; then as many "waiters", then as many "promises", in the same
 --          order (include/waiters.lua)
--- ARGV[1]  JSON {"now": us | absent, "scopes", "stores": see include/decide.lua,
+-- ARGV[1]  JSON {"now": us | absent, "scopes", "stores": see include/gate.lua,
 --                "bells": what the channels of bells begin with,
 --                "turns": [{"request": [id, scope, ...], "cost": as in gate.lua,
 --                  "token": the waiter (include/waiters.lua),
@@ -19,7 +19,7 @@
 -- @include prelude
 -- @include plan
 -- @include slots
--- @include decide
+-- @include gate
 -- @include waiters
 
 local call = cjson.decode(ARGV[1])

@@ -11,7 +11,7 @@ from dispatcher.core.posts import Message, PostResult
 from dispatcher.core.states import (
     Candidate,
     Deferral,
-    Finding,
+    FailureKnown,
     Leased,
     NotParked,
     Over,
@@ -106,7 +106,7 @@ class Outbox(Protocol):
         """
         ...
 
-    def recover(self, recoveries: Sequence[Recovery]) -> tuple[list[Finding], list[Recovered]]:
+    def recover(self, recoveries: Sequence[Recovery]) -> tuple[list[FailureKnown], list[Recovered]]:
         """What is known of the failures whose recoveries these tell of; and the events that have ended with them.
 
         What waits about such a failure is not posted any more, unless its category says otherwise.

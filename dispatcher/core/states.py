@@ -381,7 +381,7 @@ class Lost(NamedTuple):
     """
 
 
-Finding: TypeAlias = Posted | Unposted | Uneditable | Awaited | Lost
+FailureKnown: TypeAlias = Posted | Unposted | Uneditable | Awaited | Lost
 """What is known of the failure that a recovery tells of."""
 
 

@@ -16,7 +16,7 @@ Answer = TypeVar("Answer")
 
 Ask: TypeAlias = Callable[[Sequence[Question]], Awaitable[list[Answer]]]
 
-Kind: TypeAlias = tuple[str | None, bool]
+CallKind: TypeAlias = tuple[str | None, bool]
 """Only questions of one kind share a call. It says the version, and whether the ids are new. A question with a cost has
 its slot in place of the version, so that it goes alone."""
 
@@ -29,7 +29,7 @@ class Coalescer(Generic[Question, Answer]):
         self._batches: deque[_Batch[Question, Answer]] = deque()
         self._flying: asyncio.Task[None] | None = None
 
-    def ask(self, question: Question, kind: Kind, demands: tuple[Demand, ...]) -> asyncio.Future[Answer]:
+    def ask(self, question: Question, kind: CallKind, demands: tuple[Demand, ...]) -> asyncio.Future[Answer]:
         """The answer to one question about ``demands``, to be awaited; two lists of limits of one scope go apart."""
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         if not self._batches or not self._batches[-1].takes(question, kind, demands, answer):
@@ -62,7 +62,7 @@ class Coalescer(Generic[Question, Answer]):
 class _Batch(Generic[Question, Answer]):
     """Questions that may go in one call."""
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: CallKind) -> None:
         self._kind = kind
         self._scopes: dict[str, Scope] = {}
         self._demands: dict[int, tuple[Demand, ...]] = {}
@@ -70,7 +70,7 @@ class _Batch(Generic[Question, Answer]):
         self._answers: list[asyncio.Future[Answer]] = []
 
     def takes(
-        self, question: Question, kind: Kind, demands: tuple[Demand, ...], answer: asyncio.Future[Answer]
+        self, question: Question, kind: CallKind, demands: tuple[Demand, ...], answer: asyncio.Future[Answer]
     ) -> bool:
         """Take the question along, if it may go with the others."""
         if len(self._questions) >= BATCH or kind != self._kind:

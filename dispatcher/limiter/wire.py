@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from dispatcher.core.limits import Admitted, Demand, Denied, FirstOf, Kind, Left, Limit, Opening, Scope, Verdict
 from dispatcher.core.units import US
@@ -42,12 +42,15 @@ class Usage:
         return self.held >= self.limit.max
 
 
+Step: TypeAlias = Literal["ask", "join", "leave", "quit"]
+
+
 class WaitingRequest(NamedTuple):
     """A request that waits for its turn: who waits, since when (None: just arrived), and the step of wait.lua."""
 
     request: Request
     token: str
-    step: str
+    step: Step
     arrived: str | None = None
     cost: int = 1
 

@@ -10,9 +10,8 @@ from dispatcher.errors import DispatcherError
 from dispatcher.settings.yaml_reader import read_yaml
 from dispatcher.settings.yaml_tree import Path, Tree
 from dispatcher.simulate.course import Course
-from dispatcher.simulate.figures import OUTCOMES, Counts
+from dispatcher.simulate.figures import COUNTED, EventCounts
 
-COUNTED: Final = ("offered", *OUTCOMES)
 _KEYS: Final = ("category", "outcome", "min", "max")
 
 
@@ -31,7 +30,7 @@ class Case(NamedTuple):
 
     def failure(self, course: Course) -> str | None:
         """A sentence where it does not hold."""
-        count: int = getattr(course.categories.get(self.category, Counts()), self.outcome)
+        count: int = getattr(course.categories.get(self.category, EventCounts()), self.outcome)
         if self.least is not None and count < self.least:
             expected = f"at least {self.least:,}"
         elif self.most is not None and count > self.most:

@@ -31,7 +31,7 @@ from dispatcher.core.states import (
 from dispatcher.core.tally import Suppressed
 from dispatcher.jsonio import encode
 from dispatcher.simulate.arrivals import Arrival
-from dispatcher.simulate.figures import Bars, Channel, Counts, Delays, Fullest, Series
+from dispatcher.simulate.figures import Bars, Channel, Delays, EventCounts, Fullest, Series
 from dispatcher.simulate.fleet import Clock
 
 MOST_NAMES: Final = 1_000
@@ -68,7 +68,7 @@ class Course:
 
     def __init__(self, policy: Policy, clock: Clock, bars: Bars, ended: OnEnd | None = None) -> None:
         self.bars = bars
-        self.categories: dict[str, Counts] = {}
+        self.categories: dict[str, EventCounts] = {}
         self.series: dict[str, Series] = {}
         self.channels: dict[str, Channel] = {}
         self.reasons: Counter[tuple[str, str]] = Counter()
@@ -95,9 +95,9 @@ class Course:
         self._bar = 0
 
     @property
-    def total(self) -> Counts:
+    def total(self) -> EventCounts:
         """All categories together."""
-        total = Counts(offered=self.unnamed_duplicates, duplicate=self.unnamed_duplicates)
+        total = EventCounts(offered=self.unnamed_duplicates, duplicate=self.unnamed_duplicates)
         for each in self.categories.values():
             total.add(each)
         return total
@@ -201,7 +201,7 @@ class Course:
         if category not in self.categories:
             if len(self.categories) >= MOST_NAMES and not self._policy.knows(category):
                 category = OTHER
-            self.categories.setdefault(category, Counts())
+            self.categories.setdefault(category, EventCounts())
             self.series.setdefault(category, Series(self.bars.count))
         self.categories[category].offered += 1
         self.series[category].offered[self.bars.place(at_us)] += 1

@@ -10,9 +10,9 @@ from typing import Final
 from dispatcher.core.limits import Kind, Limit
 from dispatcher.core.units import US
 
-OUTCOMES: Final = ("sent", "deferred", "digested", "dropped", "dead", "expired", "duplicate", "waiting")
-"""What is counted beside what was offered. ``deferred`` are those that waited for room, however they ended; ``expired``
-are a part of ``dead``. The others add up to what was offered."""
+COUNTED: Final = ("offered", "sent", "deferred", "digested", "dropped", "dead", "expired", "duplicate", "waiting")
+"""The fields of ``EventCounts``. ``deferred`` are those that waited for room, however they ended; ``expired``
+are a part of ``dead``. ``offered`` is the sum of the others."""
 
 MOST_BARS: Final = 120
 _WIDTHS_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, 86_400)
@@ -42,7 +42,7 @@ class Series:
 
 
 @dataclass(slots=True)
-class Counts:
+class EventCounts:
     """The events of one category, or of all."""
 
     offered: int = 0
@@ -55,9 +55,9 @@ class Counts:
     duplicate: int = 0
     waiting: int = 0
 
-    def add(self, other: Counts) -> None:
+    def add(self, other: EventCounts) -> None:
         """Add what another one counts."""
-        for name in ("offered", *OUTCOMES):
+        for name in COUNTED:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     @property

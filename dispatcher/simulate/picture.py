@@ -13,7 +13,7 @@ from typing import Final
 from dispatcher.core.limits import Limit, longest_of
 from dispatcher.core.units import US, format_duration
 from dispatcher.simulate.course import Course
-from dispatcher.simulate.figures import Counts, Series
+from dispatcher.simulate.figures import EventCounts, Series
 from dispatcher.simulate.simulation import Simulated
 
 MOST_CATEGORIES: Final = 24
@@ -87,7 +87,7 @@ def drawn(before: Simulated | None, after: Simulated, title: str) -> str:
     )
 
 
-def _said(counts: Counts) -> str:
+def _said(counts: EventCounts) -> str:
     lost = [f"{getattr(counts, name):,} {name}" for name in ("digested", "dropped", "dead", "waiting")]
     shown = [each for each in lost if not each.startswith("0 ")]
     return ", ".join((f"{counts.sent:,} of {counts.offered:,} sent", *shown))

@@ -51,7 +51,10 @@ Where events of a category come, the server needs some 20 us to ask its limits.
 
 
 IDLE_S: Final = 1.0
-"""To name other categories in each call would cost more than it saves."""
+"""A category without an event for so long gives its place to another.
+
+To exchange them in each call would cost more than it saves.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from redis.exceptions import RedisError
 
@@ -19,7 +19,7 @@ class Action:
     """One action of an operator. ``whence`` is cli, http or page; ``count`` says how many events it was about."""
 
     who: str
-    whence: str
+    whence: Literal["cli", "http", "page"]
     what: str
     about: str = ""
     why: str = ""

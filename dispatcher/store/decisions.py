@@ -26,7 +26,7 @@ _LAST: Final = 2**53
 """No entry has so high a number."""
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """How far the record was read: in each of its parts to which entry, and how many of the decisions there."""
 
     limited: int = _LAST
@@ -84,9 +84,9 @@ class Decisions:
 
     def newest(self) -> Iterator[Decision]:
         """All that are kept, the newest first, read in pages as they are asked for."""
-        return (decision for decision, _ in self.behind(Place()))
+        return (decision for decision, _ in self.behind(Position()))
 
-    def behind(self, place: Place) -> Iterator[tuple[Decision, Place]]:
+    def behind(self, place: Position) -> Iterator[tuple[Decision, Position]]:
         """As ``newest``, what follows a place; with each decision the place behind it."""
         walks = [self._backwards(self._logs[0], *place[:2]), self._backwards(self._logs[1], *place[2:])]
         here = [*place]
@@ -97,7 +97,7 @@ class Decisions:
         rows = (zip(walk, repeat(part), strict=False) for part, walk in enumerate(walks))
         for (decision, entry, looked), part in heapq.merge(*rows, key=lambda row: -row[0][0].at_us):
             here[2 * part : 2 * part + 2] = entry, looked
-            yield decision, Place(*here)
+            yield decision, Position(*here)
 
     def pages(self, wanted: DecisionFilter) -> Iterator[list[Decision]]:
         """What is meant of the newest, the newest first, in parts: a search may end behind each."""

@@ -24,7 +24,7 @@ from dispatcher.server.connection import Client, JsonScript
 from dispatcher.server.keys import Keys
 from dispatcher.store.dead_letters import DeadLetter, read_letter
 from dispatcher.store.decisions import latest, read_row
-from dispatcher.store.forecast import SCRIPT, Forecast, Waiter
+from dispatcher.store.forecast import SCRIPT, Forecast, InLine
 from dispatcher.store.id_search import NAMED, ids_beginning_with
 from dispatcher.store.intake import open_envelope
 from dispatcher.store.rq_keys import QueueKeys
@@ -102,7 +102,7 @@ class Findings:
             if event is not None and not found.facts["scope"].startswith(QUIET_PREFIX):
                 demands = policy.scopes(event.category, event.labels)
                 own = int(found.facts.get("before", 0)) + 1
-                waiters.append(Waiter(found.id, demands, found.facts["scope"], found.before + 1, own, found.next_us))
+                waiters.append(InLine(found.id, demands, found.facts["scope"], found.before + 1, own, found.next_us))
         return Forecast(keys, waiters, self.now_us) if waiters else None
 
     def with_rooms(self, rooms: Mapping[str, Room]) -> Findings:

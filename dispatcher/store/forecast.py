@@ -24,7 +24,7 @@ Asked: TypeAlias = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Waiter:
+class InLine:
     """An event that asks for ``demands``, at this place of the line for ``scope`` and of its own line, from 1.
 
     ``opens_us`` is when the server lets the next of the line ask again, where that is known.
@@ -45,7 +45,7 @@ class Waiter:
 class Forecast:
     """One call of the script, for several events at once."""
 
-    def __init__(self, keys: Keys, waiters: Iterable[Waiter], now_us: int) -> None:
+    def __init__(self, keys: Keys, waiters: Iterable[InLine], now_us: int) -> None:
         self._waiters = list(waiters)
         self._now_us = now_us
         scopes = {scope.name: scope for each in self._waiters for scope in all_scopes(each.demands)}
@@ -68,7 +68,7 @@ class Forecast:
         rows = dict(zip(self._asked, decode(answer)["asked"], strict=True))
         return {each.id: self._room(each, rows) for each in self._waiters if each.demands}
 
-    def _room(self, waiter: Waiter, rows: Mapping[Asked, list[list[Any]]]) -> Room:
+    def _room(self, waiter: InLine, rows: Mapping[Asked, list[list[Any]]]) -> Room:
         """What it waits for: the limit that has room last; of an estimate, its line's scope while that is full."""
         scopes = all_scopes(waiter.demands)
         rooms = {scope.name: _of_row(scope, rows[waiter.asked(scope)]) for scope in scopes}
@@ -94,7 +94,7 @@ def _of_row(scope: Scope, row: list[list[Any]]) -> Room:
     )
 
 
-def _behind_first(waiter: Waiter, first_us: int) -> int:
+def _behind_first(waiter: InLine, first_us: int) -> int:
     """When it goes at the earliest if the first of its line goes then: those between take slots from then on.
 
     A scope that others may stand in for is left out: nobody knows which of them take its slots.

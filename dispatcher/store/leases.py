@@ -18,7 +18,7 @@ from dispatcher.core.states import (
     Awaited,
     Candidate,
     Deferral,
-    Finding,
+    FailureKnown,
     Leased,
     Lost,
     NotParked,
@@ -188,7 +188,7 @@ class Outbox:
         """See ``ports.Outbox.expect``."""
         self._opened |= {each.scope: [str(each.at_us), each.room] for each in openings}
 
-    def recover(self, recoveries: Sequence[Recovery]) -> tuple[list[Finding], list[Recovered]]:
+    def recover(self, recoveries: Sequence[Recovery]) -> tuple[list[FailureKnown], list[Recovered]]:
         """See ``ports.Outbox.recover``."""
         call = {
             "owner": self.owner,
@@ -548,7 +548,7 @@ def parted(facts: dict[str, Any], records: bytes) -> list[Leased | Undecodable]:
     return batch
 
 
-def found(row: Any) -> Finding:  # noqa: ANN401 - a row of resolve.lua
+def found(row: Any) -> FailureKnown:  # noqa: ANN401 - a row of resolve.lua
     """What is known of a failure."""
     match row:
         case "lost":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from dispatcher.core.limits import EVERYTHING
 from dispatcher.core.units import Lane
@@ -44,10 +44,11 @@ class TallyStatus:
 
     count: int
     first_us: int
-    place: str
+    place: Literal["timer", "line", "hands", "buffered"]
 
 
-_KINDS: Final = ("operator", "outage", "cooldown")
+PauseKind: TypeAlias = Literal["operator", "outage", "cooldown"]
+_KINDS: Final[tuple[PauseKind, ...]] = ("operator", "outage", "cooldown")
 _LAST_US: Final = 10**16
 """In the year 2286: no instant is later."""
 
@@ -63,7 +64,7 @@ class Pause:
     detail: str
     since_us: int
     probe_us: int
-    kind: str
+    kind: PauseKind
     fingerprint: str = ""
 
 
@@ -388,15 +389,14 @@ def read_by_hand(text: str) -> PausedByHand:
 
 def read_pause(facts: Mapping[str, str] | None) -> Pause | None:
     """The hash ``pause``; None where there is none, or it is none of ours."""
-    if not facts or facts.get("kind") not in _KINDS:
+    kind = next((each for each in _KINDS if facts and each == facts.get("kind")), None)
+    if not facts or kind is None:
         return None
     try:
         since_us, probe_us = _instant(facts["since"]), _instant(facts["probe"])
     except (ValueError, KeyError):  # written by somebody else
         return None
-    return Pause(
-        facts.get("code", ""), facts.get("detail", ""), since_us, probe_us, facts["kind"], facts.get("fingerprint", "")
-    )
+    return Pause(facts.get("code", ""), facts.get("detail", ""), since_us, probe_us, kind, facts.get("fingerprint", ""))
 
 
 def _instant(text: str) -> int:

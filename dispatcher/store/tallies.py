@@ -69,7 +69,7 @@ def read_digest_message(id_: str, header: dict[str, Any], payload: bytes) -> Lea
 
     Of a digest message that is to be reconciled it is the tally that its post told of.
 
-    Each message has an id of its own.
+    The event's id is ID#SEQ, so two messages of one tally have different ids.
     """
     telling, _, category = id_.partition(":")
     if id_.startswith(SILENCE_PREFIX):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -307,7 +307,8 @@ class Operating:
         return {"matched": matched, done_word: done, "dry_run": act is None, "more": is_more}
 
     def _note(self, request: Request, what: str, *, about: str = "", why: str = "", count: int | None = None) -> None:
-        whence = getattr(request.state, "whence", "http")
+        is_of_page = getattr(request.state, "is_of_page", False)
+        whence: Literal["page", "http"] = "page" if is_of_page else "http"
         self._desk.audit.note(Action(caller_of(request).name, whence, what, about, why, count))
 
     async def _work(self, work: Callable[[], T]) -> T:

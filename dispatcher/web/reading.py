@@ -29,7 +29,7 @@ from dispatcher.core.units import US, seconds_of
 from dispatcher.store.audit import KEPT
 from dispatcher.store.counts import OUTCOMES
 from dispatcher.store.dead_letters import DeadLetter, DeadLetters, Filter
-from dispatcher.store.decisions import DecisionFilter, Decisions, Place
+from dispatcher.store.decisions import DecisionFilter, Decisions, Position
 from dispatcher.store.explanations import ids_of
 from dispatcher.store.parked_events import ParkedEvents, ParkedFilter
 from dispatcher.web.asked import Asked
@@ -72,7 +72,7 @@ class Reading:
     async def events(self, request: Request, _body: bytes) -> Response:
         """``GET /v1/events``: what became of the newest events, the newest first, as far back as they are kept."""
         asked = Asked.in_query(request)
-        wanted, after = decision_filter(asked), asked.take("after", _place, _NEXT) or Place()
+        wanted, after = decision_filter(asked), asked.take("after", _place, _NEXT) or Position()
         limit = asked.count("limit", MOST_SHOWN, SHOWN)
         asked.done()
 
@@ -213,10 +213,10 @@ def parked_filter(asked: Asked) -> Callable[[ParkedEvents], ParkedFilter]:
     return wanted
 
 
-def _place(value: object) -> Place:
+def _place(value: object) -> Position:
     if not _IN_DECISIONS.fullmatch(str(value)):
         raise ValueError
-    return Place(*map(int, str(value).split(".")))
+    return Position(*map(int, str(value).split(".")))
 
 
 def _entry(value: object) -> str:

@@ -55,7 +55,7 @@ _WORKER: Final = _in("integration", "worker/ahead worker/batches delivery_table 
 TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     # The gate, and those who wait in `acquire`
     "lua/include/slots.lua": (*_in("integration", "limiter/limiter"), *_GATE, *_STORE),
-    "lua/include/decide.lua": (*_in("property", "gate_batches"), *_GATE, *_STORE),
+    "lua/include/gate.lua": (*_in("property", "gate_batches"), *_GATE, *_STORE),
     "lua/include/prelude.lua": (*_GATE, *_STORE),
     "lua/include/plan.lua": (*_in("property", "plan_model"), *_STORE, *_GATE),
     "lua/include/waiters.lua": (*_in("property", "line_model"), *_GATE),
@@ -88,7 +88,7 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
         *_in("integration", "store/counts store/decisions store/settle store/dead_letters"),
         *_STORE,
     ),
-    "lua/include/dead.lua": (*_in("integration", "store/decisions store/settle store/dead_letters"), *_STORE),
+    "lua/include/letters.lua": (*_in("integration", "store/decisions store/settle store/dead_letters"), *_STORE),
     "lua/include/threads.lua": (*_in("integration", "store/threads"), *_STORE),
     "lua/include/subjects.lua": (*_RECOVERIES, *_STORE),
     "lua/resolve.lua": (*_RECOVERIES, *_STORE),

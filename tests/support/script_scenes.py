@@ -16,7 +16,7 @@ from dispatcher.core.states import Absent, ScanLater, ScanResult, Search, Unread
 from dispatcher.core.units import US, Lane
 from dispatcher.errors import ConfigError
 from dispatcher.limiter import Limiter
-from dispatcher.limiter.wire import Calls, WaitingRequest
+from dispatcher.limiter.wire import Calls, Step, WaitingRequest
 from dispatcher.server.connection import Script
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.explanations import Explanations, ids_of
@@ -753,7 +753,7 @@ def waiting(redis: Database) -> None:
     either = FirstOf((reserved, shared))
 
     def turn(
-        slot: str, step: str, after_us: int, *, of: Sequence[Scope | FirstOf] = (user,), arrived: str | None = None
+        slot: str, step: Step, after_us: int, *, of: Sequence[Scope | FirstOf] = (user,), arrived: str | None = None
     ) -> None:
         call = calls.wait([WaitingRequest((slot, tuple(of)), f"bell:{slot}", step, arrived)])
         script(call.keys, call.arguments(now + after_us))

@@ -27,7 +27,7 @@ from dispatcher.core.states import (
     GRACE_US,
     Candidate,
     Deferral,
-    Finding,
+    FailureKnown,
     Leased,
     NotParked,
     Over,
@@ -146,7 +146,7 @@ class WatchedOutbox:
         with self._stage.watching_the_bell():
             return self._outbox.line_up(deferrals)
 
-    def recover(self, recoveries: Sequence[Recovery]) -> tuple[list[Finding], list[Recovered]]:
+    def recover(self, recoveries: Sequence[Recovery]) -> tuple[list[FailureKnown], list[Recovered]]:
         with self._stage.watching_the_bell():
             return self._outbox.recover(recoveries)
 

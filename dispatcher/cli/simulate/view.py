@@ -10,7 +10,7 @@ from dispatcher.cli.drawing import DOT, EMPTY, FULL, LIGHT, Bar, Fitting, Part, 
 from dispatcher.core.limits import Limit
 from dispatcher.core.units import US
 from dispatcher.simulate.course import GLOBAL, Course
-from dispatcher.simulate.figures import Counts, Fullest
+from dispatcher.simulate.figures import EventCounts, Fullest
 from dispatcher.simulate.simulation import Simulated
 
 _ROWS: Final = 25
@@ -101,13 +101,13 @@ def _categories(runs: Sequence[Simulated], *, has_bars: bool = True) -> Table:
     for name in chosen:
         counts = after.categories[name]
         bars = (_bar(counts, most),) if has_bars else ()
-        sent = (f"{run.course.categories.get(name, Counts()).sent:,}" for run in runs)
+        sent = (f"{run.course.categories.get(name, EventCounts()).sent:,}" for run in runs)
         table.add_row(cut(name), f"{counts.offered:,}", *bars, *sent, f"{100 * counts.share:.1f}")
     _say_more(table, len(after.categories) - len(chosen))
     return table
 
 
-def _bar(counts: Counts, most: int) -> Bar:
+def _bar(counts: EventCounts, most: int) -> Bar:
     whole = max(1, round(_BAR * counts.offered / most))
     sent = min(whole, max(round(_BAR * counts.sent / most), 1 if counts.sent else 0))
     return Bar(((sent, FULL, "green"), (whole - sent, LIGHT, "yellow"), (_BAR - whole, DOT, "dim")))
@@ -134,7 +134,7 @@ def _use(fullest: Fullest) -> float:
 def _budget(run: Simulated, scope: str, limit: Limit) -> float:
     """How much of what the limit allows in the length of the trace was used, by events."""
     course = run.course
-    counts = course.total if scope == GLOBAL else course.categories.get(scope.partition(":")[2], Counts())
+    counts = course.total if scope == GLOBAL else course.categories.get(scope.partition(":")[2], EventCounts())
     windows = max(1.0, course.bars.count * course.bars.width_us / limit.window_us)
     return counts.sent / (limit.max * windows)
 

@@ -117,7 +117,7 @@ class Page:
 
         async def endpoint(request: Request) -> Response:
             request.scope[ROUTE] = path
-            request.state.whence = "page"
+            request.state.is_of_page = True
             try:
                 response = await way(request)
             except Problem as problem:

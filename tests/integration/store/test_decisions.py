@@ -17,7 +17,7 @@ from dispatcher.core.states import GRACE_US, Leased
 from dispatcher.core.transitions import after_post
 from dispatcher.core.units import US
 from dispatcher.errors import GateUnavailable
-from dispatcher.store.decisions import Decisions, Place
+from dispatcher.store.decisions import Decisions, Position
 from dispatcher.store.leases import Outbox
 from tests.support.doubles import START_US, Told
 from tests.support.servers import Database, RedisServer
@@ -300,7 +300,7 @@ def test_later_decisions_do_not_change_what_follows_a_place(stage: Stage) -> Non
         stage.clock.forward(1)
     kept = [each.id for each in record(stage).newest()]
     assert len(kept) == 16
-    found, place = list[str](), Place()
+    found, place = list[str](), Position()
     for _ in kept:
         decision, place = next(record(stage).behind(place))
         found.append(decision.id)
