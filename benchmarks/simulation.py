@@ -104,12 +104,23 @@ class Simulation:
             senders=BATCH,
             watch=lambda gate: CountedGate(gate, self.gate),
         )
-        self.books, self.run, self.clock, self.keys = self._fleet.books, self._fleet.run, clock, self._fleet.keys
+        self.books, self.clock, self.keys = self._fleet.books, clock, self._fleet.keys
         self._producer = Producer(client, namespace=self._fleet.keys.namespace, queue=self._fleet.queue.queue)
 
     def send(self, count: int, category: str) -> list[str]:
         """Hand over so many events; their ids in order."""
         return list(self._producer.send_many({"category": category, "text": text_of(n)} for n in range(count)))
+
+    def run(self, *, until_us: int | None = None) -> None:
+        """Work and let time pass until nothing is left, or until nothing is left to do at ``until_us``."""
+        while (ahead := self._fleet.work()) is not None and not self._is_empty():
+            if until_us is not None and ahead > until_us:
+                return
+            self.clock.now_us = max(self.clock.now_us + 1, ahead)
+
+    def _is_empty(self) -> bool:
+        look = self.books.snapshot()
+        return look.waiting + look.in_flight + look.parked == 0
 
 
 def text_of(n: int) -> str:

@@ -126,20 +126,9 @@ class Fleet:
                 far_us = self.clock.now_us + _LEASE_US // 2
                 return min((at for at in instants if at and at < far_us), default=None)
 
-    def run(self, *, until_us: int | None = None) -> None:
-        """Work and let time pass until nothing is left, or until nothing is left to do at ``until_us``."""
-        while (ahead := self.work()) is not None and not self._is_empty():
-            if until_us is not None and ahead > until_us:
-                return
-            self.clock.now_us = max(self.clock.now_us + 1, ahead)
-
     def jitter_us(self, attempt: int) -> int:
         """The back-off of workers: a random time up to 2, 4, 8 ... s, at most five minutes."""
         return round(self._chance.uniform(0, min(US * 2**attempt, 300 * US)))
-
-    def _is_empty(self) -> bool:
-        look = self.books.snapshot()
-        return look.waiting + look.in_flight + look.parked == 0
 
     def _let_minutes_go(self) -> None:
         """Remove the counts of minutes that are over: nobody here reads them."""
