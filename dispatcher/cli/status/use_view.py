@@ -18,7 +18,7 @@ from dispatcher.limiter import Usage
 
 ALWAYS: Final = ("sent", "dropped", "dead", "parked")
 STYLES: Final = {"sent": "green", "dropped": "yellow", "dead": "red", "parked": "cyan"}
-_GOING: Final = ("duplicate", "digested", "parked", "sent", "dropped", "dead")
+_GOING: Final = ("duplicate", "digested", "parked", "dropped", "sent", "dead")
 """The counts as they go where there is little room, one after the other."""
 
 _SHORTEST: Final = 17

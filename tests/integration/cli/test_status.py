@@ -470,8 +470,8 @@ STORM_IN_60 = "Category Suppressed in 30m Limit Room"
         (
             80,
             "parked",
-            STORM_IN_80.replace("Sent ", "").replace(" Suppressed", " Parked Suppressed"),
-            "Sent, Digested: on a wider screen",
+            STORM_IN_80.replace("Dropped ", "").replace(" Suppressed", " Parked Suppressed"),
+            "Dropped, Digested: on a wider screen",
         ),
         (60, None, STORM_IN_60, "Sent, Dropped, Digested, Dead, Parked: on a wider screen"),
         (60, "dead", "Category Dead Limit Room", "Sent, Dropped, Digested, Parked, Suppressed: on a wider screen"),
