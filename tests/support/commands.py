@@ -105,6 +105,20 @@ def terminal() -> Iterator[tuple[int, Callable[[], str]]]:
         os.close(ours)
 
 
+def answered(answer: str, *arguments: str, stderr: int | None = None, **env: str) -> tuple[Result, str]:
+    """Run a command on a terminal, or with another stderr, where this is typed; also what the terminal shows."""
+    ours, theirs = pty.openpty()
+    try:
+        os.write(ours, f"{answer}\n".encode())
+        streams = Streams(stdin=theirs, stderr=theirs if stderr is None else stderr)
+        result = run_on(streams, *arguments, TERM="xterm", NO_COLOR="1", **env)
+    finally:
+        os.close(theirs)
+    said = rest_of(ours)
+    os.close(ours)
+    return result, said
+
+
 def environment(given: dict[str, str]) -> dict[str, str]:
     """What a command gets to see."""
     return {"PATH": os.environ["PATH"], **given}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
 import signal
 import sys
@@ -30,7 +29,7 @@ from dispatcher.producer.blocking import Producer
 from dispatcher.settings.redaction import redacted_url
 from dispatcher.store.audit import Audit
 from dispatcher.store.dead_letters import MAX_PAYLOAD, DeadLetters, Filter
-from tests.support.commands import Result, Streams, ended, rest_of, run, run_on, started, terminal
+from tests.support.commands import Result, Streams, answered, ended, run, run_on, started, terminal
 from tests.support.dead_letters import (
     DENIED,
     EXHAUSTED,
@@ -323,7 +322,12 @@ def test_a_replay_keeps_the_order_and_the_lane(redis: Database, dead: Dead) -> N
 @pytest.mark.usefixtures("six")
 @pytest.mark.parametrize("command", ["replay", "purge"])
 def test_nothing_is_chosen_by_saying_nothing(redis: Database, dead: Dead, command: str) -> None:
-    for choice, said in (((), "Which dead letters?"), (("one", "--all"), "not several of these"), (("x",), "")):
+    for choice, said in (
+        ((), "Which dead letters?"),
+        (("one", "--all"), "not several of these"),
+        (("one", "--limit", "1"), "not several of these"),
+        (("x",), ""),
+    ):
         result = dead(command, *choice, *(["--yes"] if command == "purge" else []))
         assert (result.code, said in result.err) == (1 if choice == ("x",) else 2, True)
     assert buried(redis) == [job_id_for(id_) for id_ in ALL]
@@ -561,18 +565,17 @@ def test_without_yes_a_purge_says_what_it_would_do(redis: Database, dead: Dead) 
 @pytest.mark.usefixtures("six")
 @pytest.mark.parametrize(("answer", "code", "left"), [("n", 1, 6), ("y", 0, 0)])
 def test_on_a_terminal_a_purge_asks(redis: Database, redis_url: str, answer: str, code: int, left: int) -> None:
-    env = {"DISPATCHER_REDIS_URL": redis_url, "TERM": "xterm", "NO_COLOR": "1"}
-    ours, theirs = pty.openpty()
-    try:
-        os.write(ours, f"{answer}\n".encode())
-        done = run_on(Streams(stdin=theirs, stderr=theirs), "dead", "purge", "--all", **env)
-    finally:
-        os.close(theirs)
-    said = rest_of(ours)
-    os.close(ours)
+    done, said = answered(answer, "dead", "purge", "--all", DISPATCHER_REDIS_URL=redis_url)
     assert (done.code, len(buried(redis))) == (code, left)
     assert "Remove 6 dead letters for good? [y/N]:" in said
     assert ("error: nothing was removed" in said) == (answer == "n")
+
+
+@pytest.mark.usefixtures("six")
+def test_on_a_terminal_a_purge_that_prints_json_does_not_ask(redis: Database, redis_url: str) -> None:
+    done, said = answered("y", "dead", "purge", "--all", "--json", DISPATCHER_REDIS_URL=redis_url)
+    assert (done.code, len(buried(redis))) == (2, 6)
+    assert "6 dead letters would be removed for good" in said
 
 
 def test_on_a_terminal_a_long_replay_shows_how_far_it_is(redis: Database, redis_url: str) -> None:
@@ -635,7 +638,9 @@ def test_a_worker_has_logged_all_trimmed_dead_letters_when_it_ends(
 # Where nothing is
 
 
-def test_nothing_has_run_here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_where_nothing_has_run_every_command_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     for command in (("list",), ("show", "x"), ("replay", "--all"), ("purge", "--all", "--yes")):
         result = Dead(monkeypatch, capsys)(*command)
         assert (result.code, result.out) == (78, "")
@@ -653,9 +658,10 @@ def test_a_time_that_cannot_be_or_that_nothing_can_match_is_refused(dead: Dead) 
         assert said in result.err
 
 
-def test_there_are_none(dead: Dead) -> None:
+def test_where_there_are_none_all_are_listed_replayed_and_purged_without_a_trace(redis: Database, dead: Dead) -> None:
     result = dead("list")
     assert (result.code, result.out) == (0, "")
     assert "there are no dead letters" in result.err
     assert dead("replay", "--all").out == "0 replayed, 0 skipped, 0 gone\n"
     assert dead("purge", "--all").out == "0 removed\n"
+    assert trail(redis) == []

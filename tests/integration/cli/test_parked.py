@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
 import signal
+import subprocess
 import time
 from pathlib import Path
 from typing import Final
@@ -16,7 +16,7 @@ import pytest
 from dispatcher.core.event import job_id_for
 from dispatcher.settings.limits_file import read_policy
 from dispatcher.store.audit import Audit
-from tests.support.commands import Streams, ended, rest_of, run, run_on, started
+from tests.support.commands import answered, ended, run, started
 from tests.support.deferral import run as work
 from tests.support.in_process import InProcess
 from tests.support.processes import until
@@ -241,19 +241,20 @@ def test_without_a_terminal_nothing_is_cancelled_but_with_yes(stage: Stage, insi
 @pytest.mark.usefixtures("waiting")
 @pytest.mark.parametrize(("answer", "left", "code"), [("y", 0, 0), ("n", 3, 1)])
 def test_on_a_terminal_it_asks(stage: Stage, answer: str, left: int, code: int) -> None:
-    env = {**variables(), "TERM": "xterm", "NO_COLOR": "1"}
-    ours, theirs = pty.openpty()
-    try:
-        os.write(ours, f"{answer}\n".encode())
-        done = run_on(Streams(stdin=theirs, stderr=theirs), "parked", "cancel", "--all", **env)
-    finally:
-        os.close(theirs)
-    said = rest_of(ours)
-    os.close(ours)
+    done, said = answered(answer, "parked", "cancel", "--all", **variables())
     assert (done.code, len(parked(stage))) == (code, left)
     assert "Cancel 3 parked events? [y/N]:" in said
     assert ("error: nothing was cancelled" in said) == (answer == "n")
     assert "deploys   limit:category" in done.out
+
+
+@pytest.mark.usefixtures("waiting")
+def test_on_a_terminal_it_does_not_ask_where_it_prints_json_or_nobody_would_read_the_question(stage: Stage) -> None:
+    json_, shown = answered("y", "parked", "cancel", "--all", "--json", **variables())
+    piped, _ = answered("y", "parked", "cancel", "--all", stderr=subprocess.PIPE, **variables())
+    assert (json_.code, piped.code, len(parked(stage))) == (2, 2, 3)
+    for said in (shown, piped.err):
+        assert "3 parked events would be cancelled" in said
 
 
 @pytest.fixture

@@ -47,7 +47,7 @@ def lately(received: int, sent: int, dropped: dict[str, int]) -> dict[str, objec
 
 
 @pytest.mark.usefixtures("tmp_path")
-def test_nothing_has_run_here() -> None:
+def test_where_nothing_has_run_it_says_so_and_makes_nothing() -> None:
     result = run("status")
     assert (result.code, result.out) == (78, "")
     assert "nothing has run here: no embedded server has ever run in .dispatcher" in result.err
