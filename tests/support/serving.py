@@ -42,21 +42,22 @@ prom    metrics        secret-of-prom
 """
 
 
-def app_on(redis_url: str, client: Redis | None = None) -> Starlette:
-    """The application in this process, without tokens; who uses it to enqueue closes the ``client``."""
+def app_on(redis_url: str, client: Redis | None = None, *, tokens: Path | None = None) -> Starlette:
+    """The application in this process; who uses it to enqueue closes the ``client``."""
+    guard = Guard(tokens)
     settings, server, log, threads = Settings.isolated(), Server(redis_url, "there"), build_event_log(), Threads()
     client = client or Redis.from_url(redis_url)
     desk = Desk(settings, server, timeout_s=0.2)
     ingest = Ingest(open_intake(settings, client))
     operating = Operating(desk, threads, log)
     return App(
-        guard=Guard(None),
+        guard=guard,
         ingest=ingest,
         hooks=Hooks(ingest, desk, threads, log),
         reading=Reading(desk, threads),
         operating=operating,
         metrics=Metrics(desk, threads),
-        page=Page(Guard(None), desk, operating, threads),
+        page=Page(guard, desk, operating, threads),
         readiness=Readiness(settings, client),
         log=log,
     ).build()

@@ -25,7 +25,7 @@ OPEN = ("/openapi.json", "/page/page.js", "/favicon.ico")
 @pytest.fixture(scope="module")
 def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path: Path = tmp_path_factory.mktemp("tokens") / "tokens"
-    path.write_text(TOKENS, encoding="utf-8")
+    path.write_text(TOKENS + "pier ingest secret-of-pier\n", encoding="utf-8")
     return path
 
 
@@ -66,6 +66,13 @@ def test_a_token_opens_what_its_scopes_name(guarded: Serving, authorization: str
     assert "secret-of" not in answer.text
 
 
+@pytest.mark.parametrize("other", ["eve", "shop", "nobody"])
+def test_a_request_that_gives_two_secrets_gives_none(guarded: Serving, other: str) -> None:
+    headers = [("Authorization", f"Bearer secret-of-{name}") for name in ("shop", other)]
+    with guarded.client() as client:
+        assert client.post("/v1/events", json=EVENT, headers=headers).status_code == 401
+
+
 def test_events_are_counted_under_the_name_of_the_token(guarded: Serving) -> None:
     with guarded.client("secret-of-shop") as shop, guarded.client("secret-of-prom") as prom:
         before = Scrape.of(prom.get("/metrics").text).by("http_events_total", "source").get("shop", 0)
@@ -80,16 +87,21 @@ def test_without_a_token_only_health_and_what_is_the_same_everywhere_are_told(gu
         assert [client.get(path, headers={"Host": "evil.example"}).status_code for path in OPEN] == [200] * len(OPEN)
 
 
-def test_two_tokens_have_idempotency_keys_of_their_own(guarded: Serving, tokens: Path) -> None:
-    guarded.await_line("serve.started")  # before that the signal ends it
-    tokens.write_text(TOKENS + "shed ingest secret-of-shed\n", encoding="utf-8")
-    guarded.signal(signal.SIGHUP)
-    until(lambda: status(guarded, Authorization="Bearer secret-of-shed") == 202, "the tokens to be read again")
+def test_two_tokens_have_idempotency_keys_of_their_own(guarded: Serving) -> None:
     ids = [
         guarded.post("/v1/events", EVENT, Idempotency_Key="k", Authorization=f"Bearer secret-of-{name}").json()["ids"]
-        for name in ("shop", "shed", "shop")
+        for name in ("shop", "pier", "shop")
     ]
     assert ids[0] == ids[2] != ids[1]
+
+
+def test_at_a_signal_the_tokens_are_read_again_and_a_file_with_a_fault_changes_nothing(
+    guarded: Serving, tokens: Path
+) -> None:
+    guarded.await_line("serve.started")  # before that the signal ends it
+    tokens.write_text(tokens.read_text(encoding="utf-8") + "shed ingest secret-of-shed\n", encoding="utf-8")
+    guarded.signal(signal.SIGHUP)
+    until(lambda: status(guarded, Authorization="Bearer secret-of-shed") == 202, "the tokens to be read again")
     tokens.write_text("shop nothing secret-of-shop\n", encoding="utf-8")
     guarded.signal(signal.SIGHUP)
     refused = guarded.await_line("tokens.refused")
@@ -125,6 +137,12 @@ def test_without_tokens_only_loopbacks_own_names_are_answered(serving: Serving, 
 )
 def test_a_page_of_another_site_changes_nothing(serving: Serving, headers: dict[str, str], expected: int) -> None:
     assert status(serving, Host="localhost", **headers) == expected
+
+
+def test_a_request_that_comes_from_two_sites_comes_from_another_one(serving: Serving) -> None:
+    headers = [("Sec-Fetch-Site", site) for site in ("same-origin", "cross-site")]
+    with serving.client() as client:
+        assert client.post("/v1/events", json=EVENT, headers=headers).status_code == 403
 
 
 def test_a_path_that_there_is_not_is_as_closed_as_others_to_a_foreign_host(serving: Serving) -> None:

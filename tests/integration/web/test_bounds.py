@@ -23,7 +23,7 @@ from tests.integration.web.test_alertmanager import alert, notification
 from tests.integration.web.test_ingest import queued
 from tests.support.delay_proxy import DelayProxy
 from tests.support.processes import PATIENCE_S, until
-from tests.support.servers import RedisServer
+from tests.support.servers import Database, RedisServer
 from tests.support.serving import Raw, Serving, app_on
 
 HEAD = ("POST /v1/events/errors HTTP/1.1", "Host: localhost", "Content-Type: text/plain")
@@ -46,6 +46,8 @@ def running(redis_url: str) -> Iterator[int]:
             app = app_on(redis_url, client)
             app.router.routes.append(Route("/sleep", bounds.bounded(sleep), methods=["GET", "POST"]))
             app.router.routes.append(Route("/defect", bounds.bounded(fail)))
+            app.router.routes.append(Route("/large", bounds.bounded(tell_much)))
+            app.router.routes.append(Route("/peers", bounds.bounded(count_peers)))
             servers.append(server.server_of(app))
             await servers[0].serve([listening])
 
@@ -55,6 +57,12 @@ def running(redis_url: str) -> Iterator[int]:
 
     async def fail(_request: Request, _body: bytes) -> Response:
         raise ZeroDivisionError
+
+    async def tell_much(_request: Request, _body: bytes) -> Response:
+        return Response(b"x" * 20_000_000)
+
+    async def count_peers(_request: Request, _body: bytes) -> Response:
+        return Response(str(len(servers[0].server_state.connections)))
 
     servers: list[uvicorn.Server] = []
     with listen("127.0.0.1", 0) as listening:
@@ -98,6 +106,12 @@ def test_a_connection_that_is_kept_and_not_used_ends(hurried: int) -> None:
     with connected(hurried) as peer:
         peer.send("GET /-/healthy HTTP/1.1", "Host: localhost")
         assert peer.answer()[0] == 200
+
+
+def test_a_connection_ends_though_its_peer_never_reads_the_answer(hurried: int) -> None:
+    with connected(hurried) as peer:
+        peer.send("GET /large HTTP/1.1", "Host: localhost")
+        until(lambda: httpx.get(f"http://127.0.0.1:{hurried}/peers").text == "1", "the end of the connection")
 
 
 def test_what_gets_no_answer_in_time_is_503(hurried: int) -> None:
@@ -229,6 +243,20 @@ def test_a_part_of_the_lines_that_has_begun_is_waited_for_and_no_other_begins_la
     assert (answer.status_code, answer.json()["rest_from"]) == (503, 1_000)
     with own_server.client() as redis:
         assert queued(redis) == answer.json()["ids"] == [f"e{n}" for n in range(1_000)]
+
+
+def test_lines_go_to_the_server_in_parts_that_are_bounded_by_their_bytes_too(
+    redis: Database, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingest, "CHUNK_BYTES", 2_000)
+    body = b"".join(b'{"category": "errors", "text": "%s"}\n' % (b"x" * 900) for _ in range(ingest.CHUNK + 1))
+    redis.config_resetstat()
+    with running(redis_url) as port:
+        answer = httpx.post(
+            f"http://127.0.0.1:{port}/v1/events", content=body, headers={"Content-Type": "application/jsonl"}
+        )
+    assert len(answer.json()["ids"]) == ingest.CHUNK + 1
+    assert redis.info("commandstats")["cmdstat_evalsha"]["calls"] > ingest.CHUNK / 2
 
 
 def answer_to(port: int, asked: str, body: bytes) -> tuple[int, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import time
@@ -14,11 +15,13 @@ from typing import Any, Final
 import click
 import httpx
 import pytest
+from httpx import ASGITransport
 from starlette.routing import Route
 
 from dispatcher.cli.parked import parked
 from dispatcher.core.event import in_words
 from dispatcher.settings.limits_file import read_policy
+from dispatcher.web import operating
 from tests.support.commands import run
 from tests.support.dead_letters import KEYS, buried, bury, numbered, on_lanes
 from tests.support.deferral import run as work
@@ -172,6 +175,23 @@ def test_a_replay_is_counted_first_and_then_done(olga: httpx.Client, redis: Data
     assert done == {"matched": 250, "replayed": 250, "dry_run": False, "more": False}
     assert on_lanes(redis) == [f"e{n}" for n in range(250)]
     assert buried(redis) == ["d"]
+
+
+def test_an_action_whose_time_is_over_says_that_there_is_more(
+    redis: Database, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def purge() -> object:
+        app = ASGITransport(app_on(redis_url, tokens=tokens))
+        async with httpx.AsyncClient(transport=app, base_url="http://localhost") as client:
+            headers = {"Authorization": "Bearer secret-of-olga"}
+            return (await client.post("/v1/dead/purge", json={"all": True}, headers=headers)).json()
+
+    tokens = tmp_path / "tokens"
+    tokens.write_text(TOKENS, encoding="utf-8")
+    bury(redis, numbered(5))
+    monkeypatch.setattr(operating, "WORK_S", -1.0)
+    assert asyncio.run(purge()) == {"matched": 0, "purged": 0, "dry_run": False, "more": True}
+    assert len(buried(redis)) == 5
 
 
 @pytest.mark.parametrize("to", ["", "#", "ops room", "@olga", "a,b", "x" * 81, 5])
