@@ -340,8 +340,11 @@ def test_ctrl_c_is_for_the_parent_alone_which_passes_it_on_once(family: Start) -
 def test_signals_that_come_together_are_one(family: Start) -> None:
     parent = family("wait", set_up="SLOW_S = 0.3")
     parent.wait_for("child.ready")
-    parent.signal(signal.SIGINT)
-    parent.signal(signal.SIGTERM)
+    state = Path(f"/proc/{parent.process.pid}/stat")
+    parent.signal(signal.SIGSTOP)
+    until(lambda: state.read_text(encoding="utf-8").rpartition(") ")[2].startswith("T"), "a parent that stands still")
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
+        parent.signal(number)
     assert parent.code() == 0
     assert len(parent.lines("child.stopped")) == 1
 

@@ -6,7 +6,7 @@ import os
 import pty
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -105,7 +105,7 @@ def terminal() -> Iterator[tuple[int, Callable[[], str]]]:
         os.close(ours)
 
 
-def answered(answer: str, *arguments: str, stderr: int | None = None, **env: str) -> tuple[Result, str]:
+def answered(answer: str, *arguments: str, env: Mapping[str, str], stderr: int | None = None) -> tuple[Result, str]:
     """Run a command on a terminal, or with another stderr, where this is typed; also what the terminal shows."""
     ours, theirs = pty.openpty()
     try:

@@ -27,7 +27,7 @@ COUNT: Final = re.compile(r"(?:^|: )(\d+) (?:more|dropped)")
 LIMITS: Final = {"errors": "3/30s", "news": "4/1m,2/5s", "chatter": "3/40s", "calm": "5/1m"}
 
 
-def walking_policy(global_limits: str = "12/1m", *, guarantee: int = 2) -> Policy:
+def walking_policy() -> Policy:
     """Two categories that digest, one of them with a guarantee, one that gives notice, and one that just drops."""
 
     def rule(name: str, on_limit: OnLimit, channel: str = UNPACED) -> CategoryRule:
@@ -35,12 +35,12 @@ def walking_policy(global_limits: str = "12/1m", *, guarantee: int = 2) -> Polic
         return CategoryRule(limits, channel, on_limit, 86_400 * US, digest_delay_us=10 * US)
 
     categories = {
-        "errors": replace(rule("errors", OnLimit.DIGEST), guarantee=guarantee),
+        "errors": replace(rule("errors", OnLimit.DIGEST), guarantee=2),
         "news": rule("news", OnLimit.DIGEST, "#paced"),
         "chatter": replace(rule("chatter", OnLimit.DROP), notice=True),
         "calm": rule("calm", OnLimit.DROP),
     }
-    return replace(policy_of(global_limits, "", "2/5s"), categories=categories)
+    return replace(policy_of("12/1m", "", "2/5s"), categories=categories)
 
 
 @dataclass(slots=True)
@@ -55,10 +55,10 @@ class Owner:
 class Workspace(Desk):
     """The sink of all workers: what landed, and what each message of a digest message has come to say."""
 
-    def __init__(self, seed: random.Random, failing: float) -> None:
+    def __init__(self, seed: random.Random) -> None:
         super().__init__()
         self.random = seed
-        self.failing = failing
+        self.failing = 0.2
         self.started_us = 0
         """The instant of the attempt that is under way."""
         self.landed: list[tuple[int, str]] = []
@@ -125,11 +125,11 @@ class Workspace(Desk):
 class DigestWalk:
     """A stage, its workers, and what they posted. ``stage.check`` holds the books after every step."""
 
-    def __init__(self, redis: Database, seed: int, policy: Policy | None = None, *, failing: float = 0.2) -> None:
+    def __init__(self, redis: Database, seed: int) -> None:
         redis.flushall()
         self.random = random.Random(seed)
-        self.slack = Workspace(self.random, failing)
-        self.stage = Stage(redis, policy or walking_policy())
+        self.slack = Workspace(self.random)
+        self.stage = Stage(redis, walking_policy())
         self.stage.prolongs = True
         self.born = 0
         self.owners = [self._owner() for _ in range(3)]

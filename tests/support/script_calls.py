@@ -23,8 +23,6 @@ from tests.support.servers import Database
 
 SCRIPTS: Final = tuple(sorted(path.stem for path in Path(str(data_file("lua", "take.lua"))).parent.glob("*.lua")))
 
-INJECTED: Final = "ERR injected"
-
 Saved: TypeAlias = Mapping[bytes, tuple[int, bytes]]
 """Of each key its lifetime in ms (0: none), and what DUMP says of it."""
 

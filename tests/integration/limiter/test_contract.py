@@ -84,7 +84,7 @@ def explore(redis: Database, walks: int) -> None:
     search()
 
 
-@pytest.mark.parametrize("walks", [10, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("walks", [10, pytest.param(600, marks=pytest.mark.slow)])
 def test_over_random_walks_both_decide_alike(redis: Database, walks: int) -> None:
     explore(redis, walks)
 
@@ -100,11 +100,6 @@ def test_what_no_limit_counts_any_more_is_neither_released_nor_reset(redis: Data
         fake.forward(1 / US)
         assert (limiter.release(scope, "y"), limiter.reset(scope)) == (False, 0)
         fake.forward((begun_us - fake.now_us) / US)
-
-
-@pytest.mark.slow
-def test_over_many_random_walks_both_decide_alike(redis: Database) -> None:
-    explore(redis, 600)
 
 
 def _demand(scopes: list[Scope], wanted: int | tuple[int, ...]) -> Demand:

@@ -15,7 +15,6 @@ import redis.asyncio
 from dispatcher import (
     AsyncProducer,
     ConfigError,
-    DuplicateEvent,
     Event,
     InvalidEvent,
     Producer,
@@ -99,20 +98,6 @@ def test_tasks_may_share_a_producer(run: Run, redis: Database) -> None:
 
     run(main)
     assert sorted(queued(redis)) == sorted(f"e{n}" for n in range(100))
-
-
-def test_a_repeated_id_is_a_duplicate(run: Run, redis: Database) -> None:
-    async def main(producer: AsyncProducer) -> None:
-        assert await producer.send("errors", "first", id="e1") == "e1"
-        assert await producer.send("errors", "second", id="e1") == "e1"
-        with pytest.raises(DuplicateEvent, match="id 'e1' is already present"):
-            await producer.send("errors", "third", id="e1", on_duplicate="raise")
-        with pytest.raises(DuplicateEvent) as caught:
-            await producer.send_many(events(3), on_duplicate="raise")
-        assert caught.value.duplicates == ("e1",)
-
-    run(main)
-    assert queued(redis) == ["e1", "e0", "e2"]
 
 
 @pytest.mark.parametrize("streams", [True, False], ids=["an async iterable", "a list"])

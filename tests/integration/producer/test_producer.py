@@ -12,13 +12,12 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NoReturn
 
 import pytest
 from redis import Redis
 
-from dispatcher import ConfigError, DuplicateEvent, Event, InvalidEvent, Producer, QueueFull, QueueUnavailable
+from dispatcher import ConfigError, Event, InvalidEvent, Producer, QueueFull, QueueUnavailable
 from dispatcher.core.event import MAX_EVENT_BYTES
 from dispatcher.producer.blocking import CHUNK, CHUNK_BYTES
 from dispatcher.server.clients import connect
@@ -214,12 +213,6 @@ class Text(str):
     __slots__ = ("__weakref__",)
 
 
-def test_events_may_be_mappings_of_any_kind(redis: Database) -> None:
-    plain, frozen = ({"category": "errors", "text": "x", "id": id_} for id_ in ("b", "c"))
-    ids = Producer(redis).send_many([Event("errors", "x", id="a"), plain, MappingProxyType(frozen)])
-    assert ids == queued(redis) == ["a", "b", "c"]
-
-
 def test_generated_ids_have_the_form_of_those_that_are_not_remembered(redis: Database) -> None:
     producer = Producer(redis)
     one, *many = producer.send("errors", "x"), *producer.send_many(events(200, ids=False))
@@ -240,14 +233,6 @@ def test_the_job_is_rqs_own_form(redis: Database) -> None:
     assert (event["text"], event["labels"]) == ("first line\nsecond line", {"host": "db1"})
     assert (job["origin"], job["status"]) == ("notifications:high", "queued")
     assert queued(redis, QUEUE.lanes[0]) == ["x"]
-
-
-def test_an_invalid_event_names_its_position_and_nothing_of_its_chunk_is_enqueued(redis: Database) -> None:
-    given: list[dict[str, str]] = [*events(CHUNK + 3), {"category": "errors", "text": " "}, *events(5)]
-    with pytest.raises(InvalidEvent, match=r"^event 503: text is empty, expected some text, or blocks$") as caught:
-        Producer(redis).send_many(iter(given))
-    assert queued(redis) == list(caught.value.ids) == [f"e{n}" for n in range(CHUNK)]
-    assert list(caught.value.rest) == given[CHUNK : CHUNK + 4]
 
 
 @pytest.mark.parametrize("given", ["x", 7, None, ["errors", "x"]], ids=str)
@@ -273,10 +258,9 @@ def test_a_full_queue_tells_what_is_enqueued_and_what_is_not(redis: Database) ->
     assert list(caught.value.rest) == given[CHUNK + 7 : 2 * CHUNK]
 
 
-@pytest.mark.parametrize("ids", [True, False], ids=["with ids", "without ids"])
-def test_a_call_goes_on_where_a_full_queue_stopped_it(redis: Database, *, ids: bool) -> None:
+def test_a_call_of_events_without_ids_goes_on_where_a_full_queue_stopped_it(redis: Database) -> None:
     producer = Producer(redis, max_waiting=300)
-    rest: Iterator[dict[str, str]] = iter(events(1_100, ids=ids))
+    rest: Iterator[dict[str, str]] = iter(events(1_100, ids=False))
     texts: list[str] = []
     while True:
         try:
@@ -340,20 +324,6 @@ def test_a_frozen_server_is_unavailable_within_two_seconds(own_server: RedisServ
             producer.send("errors", "y", id="y")
         assert 1.5 < time.monotonic() - begun < 8
         own_server.cont()
-
-
-def test_a_repeated_id_is_refused_by_send_and_by_send_many_when_asked(redis: Database) -> None:
-    producer = Producer(redis)
-    producer.send("errors", "first", id="e1")
-    with pytest.raises(DuplicateEvent, match=r"^id 'e1' is already present or was settled not long ago$") as caught:
-        producer.send("errors", "second", id="e1", on_duplicate="raise")
-    assert caught.value.duplicates == ("e1",)
-    with pytest.raises(DuplicateEvent, match=r"^2 of 6 ids are already present .* the first is 'e1'$") as caught:
-        producer.send_many([*events(5), {"category": "errors", "text": "x", "id": "e3"}], on_duplicate="raise")
-    assert caught.value.duplicates == ("e1", "e3")
-    assert list(caught.value.ids) == ["e0", "e1", "e2", "e3", "e4", "e3"]
-    assert queued(redis) == ["e1", "e0", "e2", "e3", "e4"]
-    assert producer.send_many(events(5)) == ["e0", "e1", "e2", "e3", "e4"]
 
 
 def test_the_binding_of_the_queue_is_looked_at_in_every_call(redis: Database) -> None:

@@ -92,6 +92,7 @@ def test_a_held_slot_blocks_for_a_window_after_its_post_by_a_worker_that_stops(s
     ann.give_back()
     bob = stage.worker("bob")
     bob.run()
+    assert posted(stage) == ["a", "a"]
     keep_beating(stage, 60, "bob")
     bob.run()
     assert posted(stage) == ["a", "a", "b"]

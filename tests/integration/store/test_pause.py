@@ -372,7 +372,7 @@ def test_another_429_for_the_prober_lengthens_the_cooldown(stage: Stage, ann: Wo
     assert len(pause_changes(ann)) == 1
 
 
-def test_a_history_scan_does_not_end_it_and_costs_it_no_time(stage: Stage, ann: Worker) -> None:
+def test_a_history_scan_does_not_end_a_cool_down_and_costs_it_no_time(stage: Stage, ann: Worker) -> None:
     first, *_ = widen(ann)
     ann.answer(first, LOST)
     stage.clock.forward(30)
@@ -591,7 +591,7 @@ def deny_until_there_is_something_to_read(worker: Worker) -> None:
             worker.answer(started, TOKEN)
 
 
-def test_a_history_scan_that_slack_answers_does_not_end_it_and_costs_it_no_time(stage: Stage, ann: Worker) -> None:
+def test_a_history_scan_does_not_end_a_pause_for_an_operator_and_costs_it_no_time(stage: Stage, ann: Worker) -> None:
     first, second, _ = begin(ann, 3)
     ann.answer(first, TOKEN)
     ann.answer(second, LOST)

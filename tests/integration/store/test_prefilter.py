@@ -92,11 +92,11 @@ def refusal_by_both(stage: Stage, ann: Worker, bob: Worker) -> Decision:
     return found
 
 
-def push_again(stage: Stage, *ids: str, lane: Lane = Lane.NORMAL) -> None:
+def push_again(stage: Stage, *ids: str) -> None:
     """The ids once more, on jobs of ours, without looking whether they are known."""
     for id_ in ids:
         stage.redis.hset(f"rq:job:{id_}", mapping={"data": seal(Event("errors", "again")), "category": "errors 1"})
-        stage.redis.rpush(stage.queue.lane(lane), id_)
+        stage.redis.rpush(stage.queue.lane(Lane.NORMAL), id_)
 
 
 # What is over a limit is dropped as it is taken

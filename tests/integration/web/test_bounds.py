@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from dispatcher.producer.blocking import CHUNK
 from dispatcher.web import bounds, ingest, server
 from dispatcher.web.listening import listen
 from tests.integration.web.test_alertmanager import alert, notification
@@ -249,14 +250,14 @@ def test_lines_go_to_the_server_in_parts_that_are_bounded_by_their_bytes_too(
     redis: Database, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ingest, "CHUNK_BYTES", 2_000)
-    body = b"".join(b'{"category": "errors", "text": "%s"}\n' % (b"x" * 900) for _ in range(ingest.CHUNK + 1))
+    body = b"".join(b'{"category": "errors", "text": "%s"}\n' % (b"x" * 900) for _ in range(CHUNK + 1))
     redis.config_resetstat()
     with running(redis_url) as port:
         answer = httpx.post(
             f"http://127.0.0.1:{port}/v1/events", content=body, headers={"Content-Type": "application/jsonl"}
         )
-    assert len(answer.json()["ids"]) == ingest.CHUNK + 1
-    assert redis.info("commandstats")["cmdstat_evalsha"]["calls"] > ingest.CHUNK / 2
+    assert len(answer.json()["ids"]) == CHUNK + 1
+    assert redis.info("commandstats")["cmdstat_evalsha"]["calls"] > CHUNK / 2
 
 
 def answer_to(port: int, asked: str, body: bytes) -> tuple[int, str]:

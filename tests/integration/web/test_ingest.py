@@ -74,6 +74,7 @@ def test_the_text_route_takes_the_body_as_it_is_and_fields_from_headers(serving:
         ("X-Channel", "ops"),
         ("X-Priority", "high"),
         ("X-Dedup-Key", "disk-db1"),
+        ("X-Status", "resolved"),
         ("X-Label", "host=db1"),
         ("X-Label", "place=Zürich".encode().decode("latin-1")),
         ("Content-Type", "application/x-www-form-urlencoded"),  # what curl says of --data
@@ -86,7 +87,7 @@ def test_the_text_route_takes_the_body_as_it_is_and_fields_from_headers(serving:
     found = payload(redis, "t1")
     assert found["text"] == "Platte voll: 99 % €\n"
     assert (found["channel"], found["labels"]) == ("#ops", {"host": "db1", "place": "Zürich"})
-    assert found["dedup_key"] == "disk-db1"
+    assert (found["dedup_key"], found["status"]) == ("disk-db1", "resolved")
 
 
 def test_the_trace_of_a_request_is_a_label_of_its_events_unless_they_have_one_or_no_room_for_it(

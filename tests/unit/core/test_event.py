@@ -80,6 +80,7 @@ def test_category_and_text_are_enough() -> None:
         ({"channel": "#"}, "channel is '#', expected a name such as #ops"),
         ({"text": "\x01 \x02\n", "blocks": []}, "text is empty, expected some text, or blocks"),
         ({"thread_ts": "now"}, "thread_ts is 'now', expected Slack's ts"),
+        ({"status": "resolved"}, "dedup_key is missing, expected what is resolved"),
         ({"priority": "urgent"}, "priority is 'urgent', expected high, normal or low"),
         ({"priority": ["high"]}, 'priority is ["high"], expected high, normal or low'),
         ({"labels": {"a": "x", "b": True}}, "the label 'b' is true, expected a string or a number"),

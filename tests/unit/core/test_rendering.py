@@ -166,11 +166,14 @@ def test_an_event_of_blocks_without_words_gets_its_category_as_text() -> None:
     assert message_for(Event("errors", blocks=({"type": "divider"},)), "e1", "#ops").text == "errors"
 
 
-def test_blocks_nested_beyond_reason_do_no_harm() -> None:
+@pytest.mark.parametrize("allow_mentions", [False, True])
+def test_blocks_nested_beyond_reason_do_no_harm(*, allow_mentions: bool) -> None:
     block: dict[str, object] = {"type": "section"}
     for _ in range(900):
         block = {"type": "section", "elements": [block]}
-    [posted] = message_for(Event("errors", "x", blocks=(block,)), "e1", "#ops").blocks
+    [posted] = message_for(
+        Event("errors", "x", blocks=(block,)), "e1", "#ops", Style(allow_mentions=allow_mentions)
+    ).blocks
     assert len(json.dumps(posted)) < 2_000
 
 
@@ -231,11 +234,3 @@ def test_blocks_keep_their_mentions_where_the_category_allows_them() -> None:
 def test_an_allowed_mention_is_never_cut_in_two() -> None:
     event = Event("errors", "x" * 3_885 + "<!subteam^S0123456|ops>" + "y" * 100, mrkdwn=True)
     assert message_for(event, "e1", "#ops", ALLOWED).text == "x" * 3_885 + CUT_MARK
-
-
-def test_allowed_blocks_nested_beyond_reason_do_no_harm() -> None:
-    block: dict[str, object] = {"type": "section"}
-    for _ in range(900):
-        block = {"type": "section", "elements": [block]}
-    [posted] = message_for(Event("errors", "x", blocks=(block,)), "e1", "#ops", ALLOWED).blocks
-    assert len(json.dumps(posted)) < 2_000
