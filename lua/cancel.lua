@@ -33,7 +33,7 @@ for n, event in ipairs(call.events) do
   elseif header.state ~= 'waiting' then
     results[n] = -1
   else
-    leases.cancel(at, event.id, header, digest.cancel_repeats(at, event.id, header, event.why), event.remember, event.shown)
+    leases.cancel(at, event.id, header, digest.forget_repeats(at, event.id, header, header.category, event.why), event.remember, event.shown)
     results[n] = 1
   end
 end

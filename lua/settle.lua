@@ -33,8 +33,8 @@
 --             "channel_id": Slack's id of the channel | absent,
 --             "about": as in include/subjects.lua | absent, "once": name of its scope of the kind 'once' | absent,
 --             "message": {"name", "line", "channel", "ts", "text"} that was posted (include/subjects.lua) | absent,
---             "repeats": {"id", "key": position of its tally, "window_us", "message": {"channel", "ts", "text", "event", "subject", "name"} | absent: it was not posted
---               so that it can be edited} of an event whose repeats may be counted | absent,
+--             "repeats": {"id", "key": position of its tally, "window_us", "message": {"channel", "ts", "text", "event", "subject", "name"}} of an event
+--               whose message can be edited and counts its repeats | absent,
 --             "recovers": true: it tells of a recovery; "is_told": the message about the failure says so, or this one does,
 --             "uneditable": true: that message cannot be edited,
 --             "thread": name of its thread | absent, "ts": of the message that was posted,
@@ -242,18 +242,15 @@ local function note_subject(event, header)
   subjects.note_end(at, about, seq, has_ended)
 end
 
--- What becomes of the repeats of an event that has ended: they are told in its message, or its dead letter counts them.
-local function note_repeats(event)
-  local repeats, key = event.repeats, KEYS[event.repeats.key]
-  if repeats.message then
-    digest.begin_repeats(at, { id = repeats.id, key = key }, repeats.message, at.now + repeats.window_us)
-  elseif plan.hget(key, 'ts') then -- of an earlier message
-    digest.split_off(at, repeats.id, key)
-  else
-    local count = digest.drop_repeats(at, repeats.id, key)
-    if count > 0 and event.letter then
-      event.letter.repeats = digits(count)
-    end
+-- What becomes of the repeats of an event that has ended: its message tells of them, or its record and its dead letter count them.
+local function note_repeats(event, header)
+  local repeats, count = event.repeats, 0
+  if repeats then
+    digest.begin_repeats(at, { id = repeats.id, key = KEYS[repeats.key] }, repeats.message, at.now + repeats.window_us)
+  end
+  event.why, count = digest.forget_repeats(at, event.id, header, header.category or event.category, event.why)
+  if count > 0 and event.letter then
+    event.letter.repeats = digits(count)
   end
 end
 
@@ -261,8 +258,8 @@ local function settle(event)
   local channel, onto = channels[event.channel], channels[event.onto]
   local is_digest_message = record.is_digest_message(event.id)
   local header, payload, malformed = record.read(at, event.id)
-  if event.repeats then
-    note_repeats(event)
+  if event.outcome ~= 'parked' and not is_digest_message then
+    note_repeats(event, header)
   end
   turn_slots(event, header, malformed)
   if malformed and is_digest_message then

@@ -88,6 +88,7 @@ class DeadLetter:
             self.detail,
             copies=self.copies,
             since_us=self.since_us,
+            repeats=self.repeats,
         )
 
     def content(self) -> bytes:

@@ -46,7 +46,7 @@ from dispatcher.core.states import (
     Undecodable,
     is_digest_message,
 )
-from dispatcher.core.tally import Counting, Telling, repeats_of
+from dispatcher.core.tally import Counting, Telling
 from dispatcher.core.units import CONVERSATION_ID
 from dispatcher.errors import InvalidEvent
 from dispatcher.jsonio import decode_answer, encode
@@ -311,24 +311,18 @@ def _about(settlement: Settlement, leased: Leased, terms: Terms, shown_chars: in
 
 
 def _repeats(settlement: Settlement, leased: Leased, terms: Terms, table: Table) -> dict[str, Any]:
-    """What the tally of its repeats learns of an event that is posted, or never will be."""
+    """What the tally of its repeats learns of an event whose message counts them."""
     (first, *_) = all_scopes(terms.scopes) or (None,)
-    outcome = settlement.outcome
-    if first is None or not is_once(first) or isinstance(outcome, Parked):
+    receipt = settlement.outcome.receipt if isinstance(settlement.outcome, Sent) else None
+    if first is None or not is_once(first) or receipt is None or receipt.ts is None or not settlement.counts_repeats:
         return {}
-    counting = repeats_of(tally_id(leased.event.category, first.name), leased.event.category, 1, first.name)
-    facts: dict[str, Any] = {
-        "id": counting.id,
-        "key": table.tally_of(counting.id),
-        "window_us": first.limits[0].window_us,
-    }
-    if isinstance(outcome, Sent) and outcome.receipt.ts is not None and settlement.counts_repeats:
-        text = cut(settlement.text or "", MAX_KEPT_TEXT)
-        receipt = outcome.receipt
-        facts["message"] = {"channel": receipt.channel, "ts": receipt.ts, "text": text, "event": leased.id}
-        if (subject := subject_of(leased)) is not None:
-            facts["message"] |= {"subject": subject.name, "name": leased.name}
-    return {"repeats": facts}
+    id_ = tally_id(leased.event.category, first.name)
+    text = cut(settlement.text or "", MAX_KEPT_TEXT)
+    message = {"channel": receipt.channel, "ts": receipt.ts, "text": text, "event": leased.id}
+    if (subject := subject_of(leased)) is not None:
+        message |= {"subject": subject.name, "name": leased.name}
+    window_us = first.limits[0].window_us
+    return {"repeats": {"id": id_, "key": table.tally_of(id_), "window_us": window_us, "message": message}}
 
 
 def _reach(settlement: Settlement) -> dict[str, Any]:

@@ -349,23 +349,24 @@ local digest = module(function(digest)
     return count, editable
   end
 
-  -- Forgets the repeats of an event that waits and is to be cancelled. Returns its `why`, which says how many they were.
-  function digest.cancel_repeats(at, event_id, header, why)
+  -- Forgets the repeats of an event that ends and had a key, which no message counts. Returns its `why`, which says how many they
+  -- were, and how many.
+  function digest.forget_repeats(at, event_id, header, category, why)
+    local count = 0
     for _, name in ipairs(header.slots or header.holds or {}) do
       local once = string.match(name, '^once:(.*)$')
-      local id = once and 'repeat:' .. header.category .. ':' .. once
-      local key = at.scope_prefix .. name
-      local is_its_own = once and slots.holder(key, math.huge, at.now) == slots.member(key, record.slot(header), event_id)
-      if is_its_own and not plan.hget(at.tally_prefix .. id, 'ts') then -- else they repeat another event, or an earlier message
-        local count = digest.drop_repeats(at, id, at.tally_prefix .. id)
-        if count > 0 then
-          local said = cjson.decode(why)
-          said[5].repeats = count
-          why = cjson.encode(said)
-        end
+      local id = once and 'repeat:' .. category .. ':' .. once
+      local holder = once and slots.holder(at.scope_prefix .. name, math.huge, at.now)
+      local is_another = holder and string.match(holder, ' (.*)$') ~= event_id -- nobody has it where the event has expired
+      if once and not is_another and not plan.hget(at.tally_prefix .. id, 'ts') then -- else they repeat another event, or a message
+        count = count + digest.drop_repeats(at, id, at.tally_prefix .. id)
       end
     end
-    return why
+    if count > 0 then
+      local begin = string.match(why, '^(.*)}%]$') -- cjson would round its instants
+      why = begin .. (string.sub(begin, -1) == '{' and '' or ',') .. '"repeats":' .. digits(count) .. '}]'
+    end
+    return why, count
   end
 
   -- No more repeats are counted in the message: those that it has not told yet it tells now.

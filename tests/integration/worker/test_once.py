@@ -10,6 +10,7 @@ import pytest
 from dispatcher.app.documents.events import letter_document
 from dispatcher.core.event import Event, new_event_id
 from dispatcher.core.limits import Limit
+from dispatcher.core.matchers import parse_matchers
 from dispatcher.core.once import Once, Then
 from dispatcher.core.policy import CategoryRule, OnLimit
 from dispatcher.core.posts import Receipt, Rejected, Retryable
@@ -17,9 +18,10 @@ from dispatcher.core.units import US
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.explanations import Explanations
 from dispatcher.store.operator_controls import Pausing
+from dispatcher.store.silences import Silencing, Wanted
 from tests.support.deferral import run
 from tests.support.servers import Database
-from tests.support.stage import BACKOFF_US, UNPACED, Stage, Worker, policy_of
+from tests.support.stage import BACKOFF_US, UNPACED, Stage, Worker, policy_from, policy_of
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("in_utc")]
 
@@ -404,6 +406,131 @@ class TestEdit:
         stage.send("c", dedup_key="db1", created_at=1.0)
         ann.run()
         assert stage.snapshot().counts.by_reason("dropped") == {("errors", "resolved"): 1}
+
+
+H1: Final = {"host": "h1"}
+H2: Final = {"host": "h2"}
+
+
+class TestWhoseCount:
+    """Repeats are counted for the event that has the key, whatever becomes of others about the same thing."""
+
+    @staticmethod
+    def stage_of(redis: Database, rule: str, more: str = "") -> Stage:
+        text = "global: {limits: []}\nchannels: {default: {pace: none}}\n"
+        return Stage(
+            redis, policy_from(f"{text}categories: {{errors: {{{rule}, once: {{per: 1h, then: edit}}}}}}\n{more}")
+        )
+
+    @staticmethod
+    def silence(stage: Stage, matcher: str = "host=h1") -> None:
+        wanted = Wanted(parse_matchers([matcher]), 30 * US, "anna", "x", reports=False)
+        Silencing(stage.redis, stage.keys, clock=stage.clock).begin(wanted)
+
+    @staticmethod
+    def counted(worker: Worker) -> list[str]:
+        return [message.text.split(",")[0] for _, _, message in worker.desk.edits]
+
+    @pytest.mark.parametrize(
+        ("on_limit", "quiet", "end"),
+        [
+            ("drop", "", "dropped silenced"),
+            ("dead-letter", "", "dead silenced"),
+            (
+                "drop",
+                "quiet: {q: {times: ['10:50-11:50'], zone: UTC, unless: {host: h2}, then: drop}}",
+                "dropped quiet",
+            ),
+        ],
+    )
+    def test_one_of_the_key_that_ends_unposted_leaves_the_count_of_the_first(
+        self, redis: Database, on_limit: str, quiet: str, end: str
+    ) -> None:
+        stage = self.stage_of(redis, f"limits: [], channel: '#free', on_limit: {on_limit}", quiet)
+        ann = stage.worker("ann")
+        stage.send("a", dedup_key="db1", labels=H2)
+        started = ann.go()
+        stage.send("b", "c", dedup_key="db1", labels=H2)
+        ann.go()
+        if not quiet:
+            self.silence(stage)
+        stage.send("d", dedup_key="db1", labels=H1)
+        ann.run()
+        outcome, reason = end.split()
+        assert stage.snapshot().counts.by_reason(outcome) == {("errors", reason): 1}
+        assert [letter.get("repeats") for letter in stage.letters()] == ([None] if outcome == "dead" else [])
+        ann.deliver(started)
+        ann.run()
+        assert self.counted(ann) == ["text of a\n_x3"]
+
+    def test_after_one_of_the_key_was_silenced_the_message_goes_on_counting(self, redis: Database) -> None:
+        stage = self.stage_of(redis, "limits: [], channel: '#free'")
+        ann = stage.worker("ann")
+        stage.send("a", "b", dedup_key="db1")
+        ann.run()
+        self.silence(stage)
+        stage.send("c", dedup_key="db1", labels=H1)
+        ann.run()
+        stage.clock.now_us += 40 * US
+        stage.send("d", dedup_key="db1")
+        ann.run()
+        assert self.counted(ann) == ["text of a\n_x2", "text of a\n_x3"]
+
+    def test_one_that_is_dropped_beside_the_first_in_a_line_leaves_its_count(self, redis: Database) -> None:
+        stage = self.stage_of(redis, "limits: [], per_label: {host: [1/60s]}, channel: '#free', on_limit: defer")
+        ann = stage.worker("ann")
+        stage.send("other", labels=H1)
+        stage.send("a", dedup_key="db1", labels=H1)
+        run(ann)
+        stage.send("b", dedup_key="db1", labels=H2)
+        stage.send("c", dedup_key="db1", labels=H1)
+        run(ann)
+        stage.clock.now_us += 60 * US
+        run(ann)
+        assert ann.desk.posts == ["other", "a"]
+        assert self.counted(ann) == ["text of a\n_x2"]
+
+    def test_one_that_is_dropped_beside_a_first_of_lower_priority_leaves_its_count(self, redis: Database) -> None:
+        stage = self.stage_of(redis, "limits: [1/60s], channel: '#free', on_limit: defer")
+        ann = stage.worker("ann")
+        stage.send("other")
+        stage.send("a", dedup_key="db1")
+        run(ann)
+        stage.send("b", dedup_key="db1", priority="high")
+        stage.send("c", dedup_key="db1")
+        run(ann)
+        stage.clock.now_us += 60 * US
+        run(ann)
+        assert self.counted(ann) == ["text of a\n_x2"]
+
+    def test_the_record_of_a_first_that_a_silence_drops_counts_its_repeats(self, redis: Database) -> None:
+        stage = self.stage_of(redis, "limits: [1/60s], channel: '#free', on_limit: defer")
+        ann = stage.worker("ann")
+        stage.send("other")
+        stage.send("a", dedup_key="db1", labels=H1)
+        run(ann)
+        stage.send("b", "c", dedup_key="db1", priority="high")
+        run(ann)
+        stage.policy = self.stage_of(redis, "limits: [1/60s], channel: '#free', on_limit: drop").policy
+        stage.clock.now_us += 50 * US
+        self.silence(stage)
+        stage.clock.now_us += 10 * US
+        run(ann)
+        assert sentence(stage, "a").endswith("No message tells of its 2 repeats.")
+        assert stage.snapshot().all_tallies == 0
+
+    def test_the_dead_letter_of_a_first_that_expires_counts_its_repeats(self, redis: Database) -> None:
+        stage = self.stage_of(redis, "limits: [1/60s], channel: '#free', on_limit: defer")
+        ann = stage.worker("ann")
+        stage.send("other")
+        stage.send("a", dedup_key="db1", max_age=30)
+        run(ann)
+        stage.send("b", dedup_key="db1", priority="high")
+        run(ann)
+        stage.clock.now_us += 30 * US
+        run(ann)
+        assert [(letter["reason"], letter["repeats"]) for letter in stage.letters()] == [("expired", "1")]
+        assert sentence(stage, "a").endswith("No message tells of its 1 repeat.")
 
 
 class TestPrecheck:
