@@ -441,10 +441,11 @@ class Policy:
 
         event = leased.event
         channel = self._still_usable(leased.channel) or self.channel(event)
+        tells = leased.buffered and self.rule(event.category).on_limit is OnLimit.DIGEST  # else a digest is over
         return Terms(
             channel=channel,
             pace=self.pace(channel),
-            scopes=self.scopes(event.category, event.labels, tells=leased.buffered),
+            scopes=self.scopes(event.category, event.labels, tells=tells),
             deadline_us=leased.begins_us + self.max_age_us(event),
             configured=self.knows(event.category),
             shadows=self.shadows(event.category, event.labels),

@@ -294,3 +294,15 @@ def test_events_refused_while_a_notice_is_posted_name_their_own_limit(redis: Dat
     ann.deliver(started)
     wait_until(stage, 4 * WINDOW_S, ann)
     assert [" over several limits from " in text for text in texts(ann)] == [False, True, False, False]
+
+
+def test_a_single_of_a_digest_that_is_over_does_not_hold_up_the_line(stage: Stage, ann: Worker) -> None:
+    stage.policy = telling_policy("10/30m", "2/1m", digest_delay_us=10 * US)
+    stage.send("a", "b", category="other")
+    stage.send("c")
+    ann.run()
+    stage.policy = telling_policy("10/30m", "2/1m", on_limit=OnLimit.DEFER, notice=True, digest_delay_us=10 * US)
+    wait_until(stage, 10, ann)
+    stage.send("d", "e")
+    wait_until(stage, 180, ann)
+    assert [id_ for id_ in ann.desk.posts if not id_.startswith("notice:")] == ["a", "b", "c", "d", "e"]
