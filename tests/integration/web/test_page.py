@@ -274,7 +274,12 @@ def test_a_group_of_dead_letters_is_counted_before_it_is_replayed(browser: httpx
     groups = [row[:4] for row in by_reason.rows()]
     assert groups == [
         ["exhausted", "connection", "tried in vain, as often as it may be connection refused", "1"],
-        ["rejected", "channel_not_found", "Slack refuses it there is no such channel the last one was for #general", "5"],
+        [
+            "rejected",
+            "channel_not_found",
+            "Slack refuses it there is no such channel the last one was for #general",
+            "5",
+        ],
     ]
     (form,) = [form for form in seen(browser, "/dead").all("form") if inputs(form).get("reason") == "rejected"]
     asked = browser.post(form.attributes["action"], data=inputs(form))
