@@ -109,6 +109,16 @@ def test_a_suspended_worker_sleeps_through_jobs(doorbell: Doorbell, redis: Datab
     assert slept(doorbell, 0.05, lanes=False) >= 0.05
 
 
+def test_a_full_server_that_refuses_to_wait_for_jobs_is_not_asked_again_at_once(
+    doorbell: Doorbell, redis: Database
+) -> None:
+    redis.config_set("maxmemory", "1")
+    try:
+        assert any(slept(doorbell, 0.05) >= 0.05 for _ in range(2 * len(LANES)))
+    finally:
+        redis.config_set("maxmemory", "0")
+
+
 def test_who_came_too_late_pauses_twice_as_long_each_time(doorbell: Doorbell, redis: Database) -> None:
     redis.rpush(LANES[0], "job")
     assert slept(doorbell) < LONG_S

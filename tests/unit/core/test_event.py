@@ -113,6 +113,8 @@ def test_category_and_text_are_enough() -> None:
             "expected seconds since 1970, or an instant with its zone",
         ),
         ({"not_before": datetime(2026, 11, 24, 8)}, 'not_before is "datetime", expected seconds since 1970'),  # noqa: DTZ001 - refused for it
+        ({"not_before": -1}, "not_before is -1, expected seconds since 1970"),
+        ({"not_before": 4_102_444_801}, "not_before is 4102444801, expected seconds since 1970"),
         ({"not_before": "tomorrow"}, "not_before is 'tomorrow', expected seconds since 1970"),
         ({"not_before": 1732100600000}, "not_before is 1732100600000, expected seconds since 1970"),
         ({"max_age": True}, "max_age is true, expected a number of seconds above 0"),

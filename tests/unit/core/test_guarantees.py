@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from dispatcher.core.event import Event
 from dispatcher.core.limits import Demand, FirstOf, Kind, Limit, Reason, Scope
 from dispatcher.core.policy import Policy, limit_reason
 from dispatcher.settings.describe import sentences
@@ -102,6 +103,13 @@ def test_a_share_that_is_used_up_counts_as_the_global_limit(name: str) -> None:
 
 
 LABELS = "categories: {deploys: {limits: [30/1h], per_label: {host: [3/10m], region: [9/1h]}}}"
+
+
+def test_events_with_other_values_of_two_limited_labels_wait_in_other_lines() -> None:
+    hosts = ("a b", "a%20b", "a%2520b")
+    assert (
+        len({policy(LABELS).line(Event("deploys", "x", labels={"host": host, "region": "eu"})) for host in hosts}) == 3
+    )
 
 
 def test_each_value_of_a_label_has_limits_of_its_own() -> None:

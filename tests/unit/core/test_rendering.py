@@ -66,6 +66,11 @@ def test_an_entity_at_the_cut_goes_as_a_whole(offset: int) -> None:
     assert re.fullmatch(r"x+(&amp;)*… \[cut\]", cut(text))
 
 
+def test_a_link_that_takes_most_of_the_room_is_cut() -> None:
+    text = f"see <https://example.com/{'x' * MAX_TEXT}>"
+    assert cut(text) == text[: MAX_TEXT - len(CUT_MARK)] + CUT_MARK
+
+
 def test_a_link_at_the_cut_goes_as_a_whole() -> None:
     text = "x" * 3_850 + " <https://example.com/a/very/long/path/that/goes/on|the page>" + "y" * 100
     assert cut(text) == "x" * 3_850 + " " + CUT_MARK

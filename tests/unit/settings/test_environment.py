@@ -481,6 +481,26 @@ def test_a_wrong_value_is_named_with_what_was_expected(env: dict[str, str], prob
     assert "s3cr3t" not in problem
 
 
+@pytest.mark.parametrize(
+    ("name", "least", "most"),
+    [
+        ("SLACK_TIMEOUT", ("100ms", "99ms"), ("5m", "300.1s")),
+        ("LEASE", ("10.001s", "10s"), ("1d", "86400.1s")),
+        ("RECONCILE_GRACE", ("0", "-1"), ("1d", "86400.1s")),
+        ("DEDUP_WINDOW", ("1s", "999ms"), ("366d", "31622400.1s")),
+        ("MAX_WAITING", ("1", "0"), ("1000000000", "1000000001")),
+        ("BATCH", ("1", "0"), ("1024", "1025")),
+        ("METRICS_CATEGORIES", ("0", "-1"), ("150", "151")),
+    ],
+)
+def test_a_bound_is_the_last_value_that_is_accepted(name: str, least: tuple[str, str], most: tuple[str, str]) -> None:
+    """Of each bound: it, and the next value beyond."""
+    for bound, beyond in (least, most):
+        load_settings({f"DISPATCHER_{name}": bound}, None)
+        (problem,) = problems_of({f"DISPATCHER_{name}": beyond})
+        assert problem.startswith(f"DISPATCHER_{name} is ")
+
+
 def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
     env_file = tmp_path / ".env"
     env_file.write_text("DISPATCHER_SINK=email\n")
@@ -538,9 +558,10 @@ def test_the_nearest_place_wins(env: dict[str, str], in_file: str, url: str, tmp
     assert secret_of(load_settings(env, env_file)[0].redis_url) == url
 
 
-def test_a_secret_is_read_from_its_file_without_the_end_of_the_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [f"{TOKEN}\n", f"\ufeff{TOKEN}"], ids=["end of the line", "byte order mark"])
+def test_a_secret_is_read_from_its_file_without_what_editors_add(content: str, tmp_path: Path) -> None:
     path = tmp_path / "token"
-    path.write_text(f"{TOKEN}\n")
+    path.write_text(content, encoding="utf-8")
     settings, _ = load_settings({"DISPATCHER_SLACK_TOKEN_FILE": str(path), "SLACK_BOT_TOKEN": "other"}, None)
     assert secret_of(settings.slack_token) == TOKEN
 
@@ -733,6 +754,7 @@ def test_a_bot_token_is_no_warning(token: str) -> None:
         ("redis://:s3/cr?3t#x@db/1", "redis://:***@db/1"),
         ("redis://:s3@cr3t@db/1", "redis://:***@db/1"),
         ("unix:///run/redis.sock?db=1&password=s3cr3t", "unix:///run/redis.sock?db=1&password=***"),
+        ("unix:///run/redis.sock?credentials=s3cr3t", "unix:///run/redis.sock?credentials=***"),
         ("unix:///run/redis.sock?p%61ssword=s3cr3t&db=1", "unix:///run/redis.sock?p%61ssword=***"),
         ("redis://host/0?password=s3@cr3t", "redis://***"),
         ("redis:/:s3cr3t@host", "redis:***@host"),
