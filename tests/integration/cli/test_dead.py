@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sys
+import threading
 import zlib
 from base64 import b64decode
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from rq import Queue
 from rq.serializers import JSONSerializer
 
 from dispatcher.cli import main
+from dispatcher.cli.dead.replaying import CHUNK
 from dispatcher.core.event import job_id_for
 from dispatcher.core.limits import Reason
 from dispatcher.core.policy import OnLimit
@@ -43,6 +45,7 @@ from tests.support.dead_letters import (
     on_lanes,
     twice,
 )
+from tests.support.delay_proxy import DelayProxy
 from tests.support.forked import Forked
 from tests.support.processes import PATIENCE_S, Command, until
 from tests.support.servers import Database, RedisServer
@@ -50,6 +53,7 @@ from tests.support.stage import UNPACED, Stage, policy_of
 
 BINARY: Final = b'\x80\x00["dispatcher.jobs.dispatch"\xff\x1b[31m\n\x00'
 MANY: Final = 5_000
+FEW: Final = 3 * CHUNK
 
 
 @dataclass(frozen=True, slots=True)
@@ -481,17 +485,33 @@ def test_an_interrupted_replay_ends_its_chunk_and_says_how_far_it_came(redis: Da
     assert trail(redis) == [("dead replay", count)]
 
 
-@pytest.mark.slow
-def test_an_interrupted_purge_stands_in_the_trail_with_what_it_has_removed(redis: Database, redis_url: str) -> None:
-    bury(redis, numbered(MANY))
-    with started("dead", "purge", "--all", "--yes", DISPATCHER_REDIS_URL=redis_url) as process:
-        until(lambda: redis.xlen(KEYS.dead) < MANY, "the first chunk")
-        process.send_signal(signal.SIGINT)
-        result = ended(process)
-    count = MANY - redis.xlen(KEYS.dead)
-    assert (result.code, result.out) == (130, "")
-    assert result.err.endswith(f"error: interrupted: {count} removed; run it again for the rest\n")
-    assert trail(redis) == [("dead purge", count)]
+@contextmanager
+def held(server: RedisServer, *arguments: str) -> Iterator[tuple[Forked, threading.Event]]:
+    """``dispatcher dead ARGUMENTS`` that has begun, and comes no further until the event is set."""
+    goes_on = threading.Event()
+
+    def hold(_piece: bytes) -> None:
+        if not goes_on.is_set() and redis.xlen(KEYS.dead) < FEW:
+            goes_on.wait(PATIENCE_S)
+
+    with server.client() as redis, DelayProxy(server.socket) as proxy:
+        proxy.on_call = hold
+        with started("dead", *arguments, DISPATCHER_REDIS_URL=proxy.url) as process:
+            until(lambda: redis.xlen(KEYS.dead) < FEW, "the beginning")
+            yield process, goes_on
+
+
+def test_an_interrupted_purge_stands_in_the_trail_with_what_it_has_removed(own_server: RedisServer) -> None:
+    with own_server.client() as redis:
+        bury(redis, numbered(FEW))
+        with held(own_server, "purge", "--all", "--yes") as (process, goes_on):
+            process.send_signal(signal.SIGINT)
+            goes_on.set()
+            result = ended(process)
+        assert redis.xlen(KEYS.dead) == FEW - 2 * CHUNK
+        assert (result.code, result.out) == (130, "")
+        assert result.err.endswith(f"error: interrupted: {2 * CHUNK} removed; run it again for the rest\n")
+        assert trail(redis) == [("dead purge", 2 * CHUNK)]
 
 
 def trail(redis: Database) -> list[tuple[str, int]]:
@@ -499,31 +519,33 @@ def trail(redis: Database) -> list[tuple[str, int]]:
     return [(entry["what"], entry["count"]) for entry in Audit(redis, KEYS).newest()]
 
 
-@pytest.mark.slow
 def test_a_server_that_goes_away_in_the_middle_exits_with_69_and_nothing_goes_twice(own_server: RedisServer) -> None:
     with own_server.client() as redis:
-        bury(redis, numbered(MANY))
-        with replaying(redis, own_server.url) as process:
+        bury(redis, numbered(FEW))
+        with held(own_server, "replay", "--all") as (process, goes_on):
             own_server.stop()
+            goes_on.set()
             result = ended(process)
         assert result.code == 69
         assert "run it again, none goes twice" in result.err
         own_server.start()
-        assert 0 < balanced(redis)["replayed"] < MANY
+        assert 0 < balanced(redis)["replayed"] < FEW
         assert run("dead", "replay", "--all", DISPATCHER_REDIS_URL=own_server.url).code == 0
-        assert on_lanes(redis) == [f"e{n}" for n in range(MANY)]
-        assert balanced(redis)["replayed"] == MANY
+        assert on_lanes(redis) == [f"e{n}" for n in range(FEW)]
+        assert balanced(redis)["replayed"] == FEW
 
 
-@pytest.mark.slow
-def test_two_replays_at_once_replay_each_once(redis: Database, redis_url: str) -> None:
-    bury(redis, numbered(2_000))
-    both = [started("dead", "replay", "--all", "--json", DISPATCHER_REDIS_URL=redis_url) for _ in range(2)]
-    with both[0] as one, both[1] as other:
-        reports = [json.loads(ended(process).out) for process in (one, other)]
-    assert sum(report["replayed"] for report in reports) == 2_000
-    assert (len(on_lanes(redis)), twice(on_lanes(redis)), buried(redis)) == (2_000, [], [])
-    assert balanced(redis)["replayed"] == 2_000
+def test_two_replays_at_once_replay_each_once(own_server: RedisServer) -> None:
+    with own_server.client() as redis:
+        bury(redis, numbered(FEW))
+        with held(own_server, "replay", "--all", "--json") as (one, goes_on):
+            other = run("dead", "replay", "--all", "--json", DISPATCHER_REDIS_URL=own_server.url)
+            goes_on.set()
+            reports = [json.loads(each.out) for each in (ended(one), other)]
+        assert all(report["replayed"] for report in reports)
+        assert sum(report["replayed"] for report in reports) == FEW
+        assert (len(on_lanes(redis)), twice(on_lanes(redis)), buried(redis)) == (FEW, [], [])
+        assert balanced(redis)["replayed"] == FEW
 
 
 # Purge
