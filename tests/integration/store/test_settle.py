@@ -167,6 +167,7 @@ def test_a_dead_letter_tells_everything_about_its_event(stage: Stage, ann: Worke
         "reason": "rejected",
         "code": "is_archived",
         "detail": "the channel is archived",
+        "channel": "#general",
         "attempts": "1",
         "posts": "1",
         "category": "errors",
