@@ -33,7 +33,8 @@ for n, event in ipairs(call.events) do
   elseif header.state ~= 'waiting' then
     results[n] = -1
   else
-    leases.cancel(at, event.id, header, digest.forget_repeats(at, event.id, header, header.category, event.why), event.remember, event.shown)
+    local repeats = digest.untold_repeats(at, event.id, header, header.category)
+    leases.cancel(at, event.id, header, digest.forget_repeats(at, repeats, event.why), event.remember, event.shown)
     results[n] = 1
   end
 end

@@ -105,7 +105,7 @@ local function line_up(event)
       released[#released + 1] = string.sub(KEYS[scope], #K.scope_prefix + 1)
     end
   end
-  leases.let_go(at, event.id, header, member and { [KEYS[event.once[1]]] = true } or nil)
+  leases.let_go(at, event.id, header, member and { [KEYS[event.once[1]]] = true } or {})
   if event.tally and not stood(header) then
     event.tally.key = KEYS[event.tally.key]
     digest.suppress(at, event.tally, 1, event.tally.why, event.tally.samples)
@@ -115,7 +115,7 @@ local function line_up(event)
   end
   if member then
     slots.reserve(KEYS[event.once[1]], member, tonumber(event.deadline), at.now)
-    header.holds = { string.sub(KEYS[event.once[1]], #K.scope_prefix + 1) }
+    leases.add_slots(header, { string.sub(KEYS[event.once[1]], #K.scope_prefix + 1) })
   end
   header.category, header.deadline = event.category, event.deadline
   accounting.give_name(at, header, event.category, event.configured)

@@ -63,7 +63,8 @@ local function look_at_live(event, key, instant, seq)
         is_newer = true
       elseif header.state == 'waiting' and not header.unconfirmed and (header.unknown or 0) == 0 and event.cancels then
         plan.hdel(key, field)
-        leases.cancel(at, id, header, digest.forget_repeats(at, id, header, header.category, event.why), remember == '1', shown)
+        local repeats = digest.untold_repeats(at, id, header, header.category)
+        leases.cancel(at, id, header, digest.forget_repeats(at, repeats, event.why), remember == '1', shown)
         cancelled[#cancelled + 1] = cjson.encode({ name_of(id, payload), header.category, header.seen })
       else
         in_flight[#in_flight + 1] = slots.of_event(record.slot(header), id)

@@ -244,11 +244,23 @@ end
 
 -- What becomes of the repeats of an event that has ended: its message tells of them, or its record and its dead letter count them.
 local function note_repeats(event, header)
-  local repeats, count = event.repeats, 0
-  if repeats then
-    digest.begin_repeats(at, { id = repeats.id, key = KEYS[repeats.key] }, repeats.message, at.now + repeats.window_us)
+  local repeats, posted = event.repeats, event.message
+  local message = repeats and repeats.message
+  if message then
+    digest.begin_repeats(at, { id = repeats.id, key = KEYS[repeats.key] }, message, at.now + repeats.window_us)
+  elseif posted and posted.ts then
+    message = {
+      channel = posted.channel, ts = posted.ts, text = posted.text, event = event.id,
+      subject = event.about[subjects.NAME], name = posted.name,
+    }
   end
-  event.why, count = digest.forget_repeats(at, event.id, header, header.category or event.category, event.why)
+  local untold, count = digest.untold_repeats(at, event.id, header, header.category or event.category), 0
+  for _, id in ipairs(message and untold or {}) do -- counted by limits that are not in force now
+    digest.begin_repeats(at, { id = id, key = at.tally_prefix .. id }, message, at.now)
+  end
+  if not message then
+    event.why, count = digest.forget_repeats(at, untold, event.why)
+  end
   if count > 0 and event.letter then
     event.letter.repeats = digits(count)
   end

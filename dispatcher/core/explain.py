@@ -49,8 +49,7 @@ class Decision:
     suppressed it. ``shadow`` are limits that would have refused it and are not enforced. ``instead_of`` is the channel
     it was meant for, which is gone: ``channel`` is its category's fallback. ``text`` is the beginning of the event's
     text, as far as it is kept; ``priority`` is known where the labels are. Of a duplicate whose first decision is no
-    longer kept only ``outcome`` and ``reason`` are known. ``repeats`` are those of an event that ended unposted: no
-    message counts them.
+    longer kept only ``outcome`` and ``reason`` are known. ``repeats`` are those of the event that no message counts.
     """
 
     id: str

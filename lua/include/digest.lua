@@ -349,18 +349,28 @@ local digest = module(function(digest)
     return count, editable
   end
 
-  -- Forgets the repeats of an event that ends and had a key, which no message counts. Returns its `why`, which says how many they
-  -- were, and how many.
-  function digest.forget_repeats(at, event_id, header, category, why)
-    local count = 0
+  -- The tallies that count the repeats of an event, which has the keys and no message yet. Limits that have changed since may name
+  -- another key.
+  function digest.untold_repeats(at, event_id, header, category)
+    local ids = {}
     for _, name in ipairs(header.slots or header.holds or {}) do
       local once = string.match(name, '^once:(.*)$')
       local id = once and 'repeat:' .. category .. ':' .. once
       local holder = once and slots.holder(at.scope_prefix .. name, math.huge, at.now)
       local is_another = holder and string.match(holder, ' (.*)$') ~= event_id -- nobody has it where the event has expired
-      if once and not is_another and not plan.hget(at.tally_prefix .. id, 'ts') then -- else they repeat another event, or a message
-        count = count + digest.drop_repeats(at, id, at.tally_prefix .. id)
+      local key = id and at.tally_prefix .. id
+      if once and not is_another and plan.hget(key, 'count') and not plan.hget(key, 'ts') then -- else of another event, or of a message
+        ids[#ids + 1] = id
       end
+    end
+    return ids
+  end
+
+  -- Forgets repeats that no message counts. Returns the `why` of their event, which says how many they were, and how many.
+  function digest.forget_repeats(at, ids, why)
+    local count = 0
+    for _, id in ipairs(ids) do
+      count = count + digest.drop_repeats(at, id, at.tally_prefix .. id)
     end
     if count > 0 then
       local begin = string.match(why, '^(.*)}%]$') -- cjson would round its instants

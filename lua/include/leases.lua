@@ -211,12 +211,17 @@ local leases = module(function(leases)
 
   -- Notes in which scopes the event has slots (`slots`) and in which these are held (`holds`).
   function leases.note_slots(at, header, event)
+    local names_of, earlier = {}, header.slots
     for field, positions in pairs({ holds = event.holds or {}, slots = event.scopes or {} }) do
       local names = {}
       for n, scope in ipairs(positions) do
         names[n] = string.sub(KEYS[scope], #at.scope_prefix + 1)
       end
-      header[field] = names[1] and names or nil
+      names_of[field] = names[1] and names or nil
+    end
+    header.holds, header.slots = names_of.holds, names_of.slots
+    if earlier then
+      leases.add_slots(header, earlier)
     end
   end
 
@@ -255,16 +260,20 @@ local leases = module(function(leases)
     return own
   end
 
-  -- Gives back every slot of the event that the header names, except those whose keys are in the set `own`.
+  -- Gives back every slot of the event that the header names, except those whose keys are in the set `own`. If it goes on (`own`), the
+  -- header still names the scopes of what it is about: repeats may have been counted there (include/digest.lua).
   function leases.let_go(at, id, header, own)
-    local slot = header.seq and record.slot(header)
+    local slot, abouts = header.seq and record.slot(header), {}
     for _, name in ipairs(slot and (header.slots or header.holds) or {}) do
       local key = at.scope_prefix .. name
       if not (own and own[key]) and slots.release(key, slots.member(key, slot, id)) then
         deferred.reopen(at, name)
       end
+      if own and string.find(name, '^once:') then
+        abouts[#abouts + 1] = name
+      end
     end
-    header.holds, header.slots = nil, nil
+    header.holds, header.slots = nil, abouts[1] and abouts or nil
   end
 
   -- Ends an event that waits. What it holds is for its next attempt, but a post that may have arrived keeps its slot. `why` is

