@@ -105,7 +105,7 @@ def terminal() -> Iterator[tuple[int, Callable[[], str]]]:
         os.close(ours)
 
 
-def answered(answer: str, *arguments: str, env: Mapping[str, str], stderr: int | None = None) -> tuple[Result, str]:
+def run_typing(answer: str, *arguments: str, env: Mapping[str, str], stderr: int | None = None) -> tuple[Result, str]:
     """Run a command on a terminal, or with another stderr, where this is typed; also what the terminal shows."""
     ours, theirs = pty.openpty()
     try:

@@ -31,7 +31,7 @@ from dispatcher.producer.blocking import Producer
 from dispatcher.settings.redaction import redacted_url
 from dispatcher.store.audit import Audit
 from dispatcher.store.dead_letters import MAX_PAYLOAD, DeadLetters, Filter
-from tests.support.commands import Result, Streams, answered, ended, run, run_on, started, terminal
+from tests.support.commands import Result, Streams, ended, run, run_on, run_typing, started, terminal
 from tests.support.dead_letters import (
     DENIED,
     EXHAUSTED,
@@ -587,7 +587,7 @@ def test_without_yes_a_purge_says_what_it_would_do(redis: Database, dead: Dead) 
 @pytest.mark.usefixtures("six")
 @pytest.mark.parametrize(("answer", "code", "left"), [("n", 1, 6), ("y", 0, 0)])
 def test_on_a_terminal_a_purge_asks(redis: Database, redis_url: str, answer: str, code: int, left: int) -> None:
-    done, said = answered(answer, "dead", "purge", "--all", env={"DISPATCHER_REDIS_URL": redis_url})
+    done, said = run_typing(answer, "dead", "purge", "--all", env={"DISPATCHER_REDIS_URL": redis_url})
     assert (done.code, len(buried(redis))) == (code, left)
     assert "Remove 6 dead letters for good? [y/N]:" in said
     assert ("error: nothing was removed" in said) == (answer == "n")
@@ -595,7 +595,7 @@ def test_on_a_terminal_a_purge_asks(redis: Database, redis_url: str, answer: str
 
 @pytest.mark.usefixtures("six")
 def test_on_a_terminal_a_purge_that_prints_json_does_not_ask(redis: Database, redis_url: str) -> None:
-    done, said = answered("y", "dead", "purge", "--all", "--json", env={"DISPATCHER_REDIS_URL": redis_url})
+    done, said = run_typing("y", "dead", "purge", "--all", "--json", env={"DISPATCHER_REDIS_URL": redis_url})
     assert (done.code, len(buried(redis))) == (2, 6)
     assert "6 dead letters would be removed for good" in said
 

@@ -16,7 +16,7 @@ import pytest
 from dispatcher.core.event import job_id_for
 from dispatcher.settings.limits_file import read_policy
 from dispatcher.store.audit import Audit
-from tests.support.commands import answered, ended, run, started
+from tests.support.commands import ended, run, run_typing, started
 from tests.support.deferral import run as work
 from tests.support.in_process import InProcess
 from tests.support.processes import until
@@ -241,7 +241,7 @@ def test_without_a_terminal_nothing_is_cancelled_but_with_yes(stage: Stage, insi
 @pytest.mark.usefixtures("waiting")
 @pytest.mark.parametrize(("answer", "left", "code"), [("y", 0, 0), ("n", 3, 1)])
 def test_on_a_terminal_it_asks(stage: Stage, answer: str, left: int, code: int) -> None:
-    done, said = answered(answer, "parked", "cancel", "--all", env=variables())
+    done, said = run_typing(answer, "parked", "cancel", "--all", env=variables())
     assert (done.code, len(parked(stage))) == (code, left)
     assert "Cancel 3 parked events? [y/N]:" in said
     assert ("error: nothing was cancelled" in said) == (answer == "n")
@@ -250,8 +250,8 @@ def test_on_a_terminal_it_asks(stage: Stage, answer: str, left: int, code: int) 
 
 @pytest.mark.usefixtures("waiting")
 def test_on_a_terminal_it_does_not_ask_where_it_prints_json_or_nobody_would_read_the_question(stage: Stage) -> None:
-    json_, shown = answered("y", "parked", "cancel", "--all", "--json", env=variables())
-    piped, _ = answered("y", "parked", "cancel", "--all", stderr=subprocess.PIPE, env=variables())
+    json_, shown = run_typing("y", "parked", "cancel", "--all", "--json", env=variables())
+    piped, _ = run_typing("y", "parked", "cancel", "--all", stderr=subprocess.PIPE, env=variables())
     assert (json_.code, piped.code, len(parked(stage))) == (2, 2, 3)
     for said in (shown, piped.err):
         assert "3 parked events would be cancelled" in said
