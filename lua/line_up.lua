@@ -65,7 +65,7 @@ end
 -- Counts an event that waits for the end of a silence, once for each silence. It keeps no slot meanwhile. Returns until when it
 -- waits.
 local function silence(event, header)
-  leases.let_go(at, event.id, header)
+  leases.let_go(at, event.id, header, {})
   if not silences.has_counted(event.silenced, header.line) then
     silences.count(at, event.silenced, event.about, header.seq, true)
   end

@@ -357,7 +357,8 @@ local digest = module(function(digest)
       local once = string.match(name, '^once:(.*)$')
       local id = once and 'repeat:' .. category .. ':' .. once
       local holder = once and slots.holder(at.scope_prefix .. name, math.huge, at.now)
-      local is_another = holder and string.match(holder, ' (.*)$') ~= event_id -- nobody has it where the event has expired
+      local other = holder and string.match(holder, ' (.*)$') -- the event itself has it no more where it has expired
+      local is_another = other and other ~= event_id and plan.hget(at.events, other)
       local key = id and at.tally_prefix .. id
       if once and not is_another and plan.hget(key, 'count') and not plan.hget(key, 'ts') then -- else of another event, or of a message
         ids[#ids + 1] = id

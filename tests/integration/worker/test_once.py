@@ -536,6 +536,9 @@ class TestWhoseCount:
     def test_limits_that_change_while_the_first_waits_leave_no_count_untold(self, redis: Database, once: str) -> None:
         stage = self.stage_of(redis, "limits: [], channel: '#paced'", "channels: {'#paced': {pace: 1/10s}}")
         ann = stage.worker("ann")
+        stage.send("before", dedup_key="db1", labels=H1)
+        ann.run()
+        stage.clock.now_us += HOUR_US
         stage.send("other")
         ann.run()
         stage.send("a", dedup_key="db1", labels=H1)
@@ -548,6 +551,24 @@ class TestWhoseCount:
         ann.run()
         assert self.counted(ann) == ["text of a\n_x3"]
         assert stage.snapshot().all_tallies == 0
+
+    def test_limits_that_change_while_a_silence_holds_up_the_first_leave_no_count_untold(self, redis: Database) -> None:
+        rule = "limits: [1/60s], channel: '#free', on_limit: defer"
+        stage = self.stage_of(redis, rule)
+        ann = stage.worker("ann")
+        stage.send("other")
+        stage.send("a", dedup_key="db1", labels=H1)
+        run(ann)
+        stage.send("b", dedup_key="db1", priority="high")
+        run(ann)
+        stage.clock.now_us += 50 * US
+        self.silence(stage)
+        stage.clock.now_us += 10 * US
+        run(ann)
+        stage.policy = policy_from(f"categories: {{errors: {{{rule}}}}}")
+        stage.clock.now_us += 60 * US
+        run(ann)
+        assert self.counted(ann) == ["text of a\n_x2"]
 
     def test_where_such_a_message_cannot_be_edited_the_record_of_the_first_counts_its_repeats(
         self, redis: Database
