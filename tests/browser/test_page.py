@@ -197,7 +197,7 @@ def test_what_is_new_comes_by_itself_and_leaves_the_focus_where_it_is(open_page:
     page.goto("/dead")
     page.locator("td.id a", has_text="e0").focus()
     bury(redis, [{"category": "deploys", "text": "x", "id": "d"}], EXHAUSTED)
-    page.get_by_text("exhausted", exact=True).wait_for(timeout=PATIENCE_S * 1_000)
+    page.get_by_role("rowheader", name="exhausted").wait_for(timeout=PATIENCE_S * 1_000)
     assert page.evaluate("document.activeElement.textContent") == "e0"
     page.locator("#by-category").fill("depl")
     bury(redis, [{"category": "deploys", "text": "x", "id": "d2"}], EXHAUSTED)
