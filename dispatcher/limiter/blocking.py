@@ -149,6 +149,8 @@ class Limiter:
         asking = WaitingRequest(request, "-", "ask", cost=cost)
         turn = self._turn(asking)
         while turn.denied is not None and turn.wait_s == 0:  # very many who waited have died; each call removes some
+            if timeout and ends is not None and time.monotonic() >= ends:
+                break
             turn = self._turn(asking)
         if turn.denied is None:
             return Admitted(id_)

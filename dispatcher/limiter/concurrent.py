@@ -143,6 +143,8 @@ class AsyncLimiter:
         asking = WaitingRequest(request, "-", "ask", cost=cost)
         turn = await self._ask_turn(asking)
         while turn.denied is not None and turn.wait_s == 0:  # very many who waited have died; each call removes some
+            if timeout and ends is not None and time.monotonic() >= ends:
+                break
             turn = await self._ask_turn(asking)
         if turn.denied is None:
             return Admitted(id_)

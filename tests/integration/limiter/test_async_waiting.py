@@ -117,6 +117,19 @@ def test_a_task_is_told_at_its_timeout_and_leaves_the_line(run: Run, redis: Data
     assert redis.keys() == [KEYS.scope("user").encode()]
 
 
+def test_a_timeout_ends_the_wait_of_a_task_behind_very_many_killed_waiters(run: Run, redis: Database) -> None:
+    instants = {f"killed:{n}": (1 << 52) + n for n in range(20_000)}
+    redis.zadd(KEYS.waiters("user"), instants)
+    redis.zadd(KEYS.promises("user"), instants)
+
+    async def body(limiter: AsyncLimiter) -> None:
+        with pytest.raises(RateLimited):
+            await limiter.acquire(USER, "a", timeout=0.000_001)
+
+    run(body)
+    assert redis.zcard(KEYS.waiters("user")) == 19_900, "one call was made"
+
+
 def test_very_many_killed_waiters_keep_no_room_from_a_task_that_does_not_wait(run: Run, redis: Database) -> None:
     instants = {f"killed:{n}": (1 << 52) + n for n in range(6000)}
     arrivals = {token: n for n, token in enumerate(instants)}

@@ -302,6 +302,13 @@ def test_very_many_killed_waiters_keep_no_room_from_who_does_not_wait(limiter: L
     assert limiter.acquire(scope("1/1h"), "a", timeout=0) == Admitted("a")
 
 
+def test_a_timeout_ends_the_wait_behind_very_many_killed_waiters(limiter: Limiter, redis: Database) -> None:
+    enter_dead(redis, 20_000)
+    with pytest.raises(RateLimited):
+        limiter.acquire(scope("1/1h"), "a", timeout=0.000_001)
+    assert redis.zcard(KEYS.waiters("user")) == 19_900, "one call was made"
+
+
 def test_a_waiter_that_does_not_come_holds_up_the_next_for_a_second(
     redis_url: str, limiter: Limiter, redis: Database
 ) -> None:
