@@ -387,6 +387,16 @@ def test_a_history_that_shows_our_own_post_without_its_metadata_cannot_be_read(s
     assert token_sink(slack).scan(search("event-1")).rest == Absent(), "of a post of somebody else nothing is known"
 
 
+def test_our_newest_post_that_a_person_deleted_makes_no_history_unreadable(start: Start) -> None:
+    slack = start()
+    sink = token_sink(slack)
+    receipt = sink.post(Message("event-2", "#ops", "disk full"))
+    assert isinstance(receipt, Receipt)
+    deleted = {"ts": receipt.ts, "subtype": "tombstone", "hidden": True, "text": "This message was deleted."}
+    slack.faults.add(not_landed(page_of(OTHER, deleted)), kind=HISTORY)
+    assert sink.scan(search("event-1")).rest == Absent()
+
+
 def test_a_longer_page_shows_that_a_429_after_fifteen_messages_was_a_passing_one(start: Start) -> None:
     slack = start()
     fifteen = page_of(*[OTHER] * 15, cursor="a", has_more=True)
