@@ -403,6 +403,7 @@ local digest = module(function(digest)
       else
         plan.hdel(at.events, id)
         plan.srem(at.tallies, id)
+        plan.keep_alive(key, (number_in(key, 'next') or at.now) - at.now + HOUR_US)
       end
       return
     end

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import count
 from typing import Final
 
 import pytest
@@ -531,6 +532,45 @@ class TestWhoseCount:
         run(ann)
         assert [(letter["reason"], letter["repeats"]) for letter in stage.letters()] == [("expired", "1")]
         assert sentence(stage, "a").endswith("No message tells of its 1 repeat.")
+
+    def test_the_dead_letter_of_a_first_that_a_silence_defers_counts_its_repeats(self, redis: Database) -> None:
+        stage = self.stage_of(redis, "limits: [1/60s], channel: '#free', on_limit: defer")
+        ann = stage.worker("ann")
+        stage.send("other")
+        stage.send("a", dedup_key="db1", labels=H1, max_age=65)
+        run(ann)
+        stage.send("b", "c", dedup_key="db1", priority="high")
+        run(ann)
+        stage.clock.now_us += 50 * US
+        self.silence(stage)
+        stage.clock.now_us += 10 * US
+        run(ann)
+        stage.clock.now_us += 10 * US
+        run(ann)
+        assert [(letter["reason"], letter["repeats"]) for letter in stage.letters()] == [("expired", "2")]
+        assert stage.snapshot().all_tallies == 0
+
+    def test_an_edit_that_ends_after_the_next_message_leaves_no_tally_for_ever(self, redis: Database) -> None:
+        stage = self.stage_of(redis, "limits: [], channel: '#free'")
+        ann, bob = stage.worker("ann"), stage.worker("bob")
+        posts = count(1)
+        ann.desk.reply = lambda message: Receipt(message.channel, f"{next(posts)}.000001")
+        stage.send("a", dedup_key="db1")
+        ann.run()
+        stage.clock.now_us += HOUR_US - 20 * US
+        stage.send("b", dedup_key="db1")
+        ann.run()
+        stage.clock.now_us += 10 * US
+        stage.send("c", dedup_key="db1")
+        ann.run()
+        stage.clock.now_us += 10 * US
+        (edit,) = bob.go()
+        stage.send("d", dedup_key="db1")
+        ann.run()
+        bob.deliver([edit])
+        ann.run()
+        assert ann.desk.posts == ["a", "d"]
+        assert [stage.redis.ttl(tally) for tally in stage.redis.keys(stage.keys.tally("*"))] == [7200]
 
     @pytest.mark.parametrize("once", ["{per: 1h}", "none", "{by: [host], per: 1h, then: edit}"])
     def test_limits_that_change_while_the_first_waits_leave_no_count_untold(self, redis: Database, once: str) -> None:
