@@ -1,7 +1,7 @@
 -- Decides a batch that one worker holds, as gate.lua does. In the same step it ends the refused events whose category drops or
 -- digests, and notes in the headers of admitted events in which scopes they have slots.
 --
--- @prefixes waits scope minute subject tally
+-- @prefixes line waits scope minute subject tally
 -- KEYS     one for each distinct scope, as in gate.lua; then
 --          events HASH, leased SET, totals HASH, names ZSET, seen ZSET, the limited decisions, their older part
 --          and their stream, as in settle.lua; version STRING (include/prelude.lua); shadowed
@@ -49,7 +49,7 @@ local NAMES = { 'events', 'leased', 'totals', 'names', 'seen', 'limited', 'limit
   'lines', 'timers', 'wake', 'seq', 'deciding', 'freed', 'tallies', 'scheduled' }
 local at = {
   remember_us = call.remember_us, most_decisions = call.most_decisions, waits_prefix = K.waits_prefix, scope_prefix = K.scope_prefix,
-  minute_prefix = K.minute_prefix, subject_prefix = K.subject_prefix, tally_prefix = K.tally_prefix,
+  minute_prefix = K.minute_prefix, line_prefix = K.line_prefix, subject_prefix = K.subject_prefix, tally_prefix = K.tally_prefix,
 }
 for n, name in ipairs(NAMES) do
   at[name] = KEYS[first + n]
@@ -174,10 +174,21 @@ local function is_uncounted(kind, verdict)
   return not (is_known or plan.hget(at.events, tally.holder))
 end
 
--- Groups the events that a refusal ends, by kind and verdict. Returns the groups, and the ids of all these events.
+-- The tallies that count the repeats of an event which may own slots; nil where there are none.
+local function untold_of(n, category)
+  local header, _, malformed = record.read(at, call.jobs[n])
+  local untold = malformed and {} or digest.untold_repeats(at, call.jobs[n], header, header.category or category)
+  return untold[1] and untold or nil
+end
+
+-- Groups the events that a refusal ends, by kind and verdict; each whose repeats are counted is a group by itself. Returns the
+-- groups, and the ids of all these events.
 local function groups_of(count, verdicts)
-  local groups, found, gone = {}, {}, {}
+  local groups, found, gone, owns = {}, {}, {}, {}
   local jobs = call.jobs
+  for _, n in ipairs(call.release or {}) do
+    owns[n] = true
+  end
   for n = 1, count do
     local verdict = over[n] and 'over ' .. over[n] or verdicts[n]
     local kind = kind_of(n, verdict)
@@ -187,17 +198,19 @@ local function groups_of(count, verdicts)
         of_kind = {}
         found[kind] = of_kind
       end
-      local group = of_kind[verdict]
+      local row = call.kinds[kind]
+      local untold = owns[n] and untold_of(n, row[1])
+      local name = untold and verdict .. ' of ' .. n or verdict
+      local group = of_kind[name]
       if not group then
-        local row = call.kinds[kind]
         local uncounted = not over[n] and is_uncounted(row, verdict)
         if over[n] or uncounted then -- no repeat that the first message counts
           row = { row[1], row[2], row[3], 'dropped', 0, row[6], row[7] }
         end
-        group = { kind = row, verdict = verdict, places = {}, ids = {}, shown = {}, why = why_of(row, verdict), uncounted = uncounted }
+        group = { kind = row, verdict = verdict, places = {}, ids = {}, shown = {}, why = why_of(row, verdict), uncounted = uncounted, untold = untold }
         group.category, group.configured, group.remember, group.outcome = unpack(row)
         group.counted = row[7] ~= '' and row[7] or nil
-        of_kind[verdict] = group
+        of_kind[name] = group
         groups[#groups + 1] = group
       end
       local place, id = #group.places + 1, jobs[n]
@@ -216,7 +229,8 @@ local function give_back(n, request)
       end
     end
   end
-  leases.let_go(at, call.jobs[n], record.read(at, call.jobs[n]))
+  local header = record.read(at, call.jobs[n])
+  leases.let_go(at, call.jobs[n], header, {})
 end
 
 -- Gives back the slots of refused events that may own some: a dead worker may have been admitted with one, or it stood in line.
@@ -303,6 +317,8 @@ local function drop(groups, gone)
     if group.set_aside then
       keep(group.ids, call.jobs[group.set_aside], group.shown)
       keep(gone, call.jobs[group.set_aside])
+    elseif group.untold then
+      group.why = digest.forget_repeats(at, group.untold, group.why)
     end
   end
   redis.call('HLEN', at.events)

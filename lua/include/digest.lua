@@ -117,6 +117,7 @@ local digest = module(function(digest)
       plan.del(tally.key)
       return nil
     end
+    why = digest.forget_repeats(at, digest.untold_repeats(at, buffered, header, header.category), why)
     plan.hdel(at.events, buffered)
     plan.zrem(at.parked, buffered)
     accounting.unpark(at, header)
@@ -227,7 +228,8 @@ local digest = module(function(digest)
     local instant = header.buffered and at.now + wait_us or at.now + tally.delay_us
     header.state, header.timer, header.buffered, header.category = 'waiting', true, first, event.category
     header.why = { cjson.decode(why)[3], cjson.null }
-    header.deadline, header.holds, header.slots = event.deadline, nil, nil
+    header.deadline = event.deadline
+    leases.let_go(at, event.id, header, {})
     plan.srem(at.leased, event.id)
     plan.sadd(at.tallies, tally.id)
     plan.zadd(at.timers, instant, event.id)

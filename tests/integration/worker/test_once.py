@@ -14,7 +14,9 @@ from dispatcher.core.limits import Limit
 from dispatcher.core.matchers import parse_matchers
 from dispatcher.core.once import Once, Then
 from dispatcher.core.policy import CategoryRule, OnLimit
+from dispatcher.core.ports import Asking
 from dispatcher.core.posts import Receipt, Rejected, Retryable
+from dispatcher.core.states import Candidate, Leased
 from dispatcher.core.units import US
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.explanations import Explanations
@@ -532,6 +534,32 @@ class TestWhoseCount:
         run(ann)
         assert [(letter["reason"], letter["repeats"]) for letter in stage.letters()] == [("expired", "1")]
         assert sentence(stage, "a").endswith("No message tells of its 1 repeat.")
+
+    @pytest.mark.parametrize("on_limit", ["drop", "digest"])
+    def test_the_record_of_a_first_that_a_limit_ends_after_all_counts_its_repeats(
+        self, redis: Database, on_limit: str
+    ) -> None:
+        rule = f"limits: [9/2m], channel: '#free', on_limit: {on_limit}"
+        stage = self.stage_of(redis, rule)
+        ann, bob = stage.worker("ann"), stage.worker("bob")
+        stage.send("a", dedup_key="db1", labels=H1)
+        leased = ann.take().batch[0]
+        assert isinstance(leased, Leased)
+        asking = Asking(Candidate(leased, stage.policy.terms(leased)), drops=False)
+        assert ann.dispatcher.gate.admit([asking], ahead=()).verdicts[0]
+        ann.decided()
+        stage.send("b", "c", dedup_key="db1", labels=H1)
+        bob.run()
+        stage.policy = self.stage_of(redis, f"{rule}, per_label: {{host: [1/1h]}}").policy
+        stage.send("y", labels=H1)
+        bob.run()
+        ann.give_back()
+        bob.run()
+        stage.send("z", labels=H1)
+        bob.run()
+        assert bob.desk.posts == ["y"]
+        assert sentence(stage, "a").endswith("No message tells of its 2 repeats.")
+        assert not stage.redis.keys(stage.keys.tally("repeat:*"))
 
     def test_the_dead_letter_of_a_first_that_a_silence_defers_counts_its_repeats(self, redis: Database) -> None:
         stage = self.stage_of(redis, "limits: [1/60s], channel: '#free', on_limit: defer")
