@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from dispatcher.store.intake import EnqueueCalls, Enqueued, Job
 
 
-_SURELY_S: Final = ANSWER_TIMEOUT_S + 0.05
-"""When a task is cancelled again: ``asyncio.wait_for`` of Python 3.11, in redis-py, may swallow the first time."""
+_AGAIN_S: Final = 0.05
 
 _TOO_SLOW: Final = f"Redis did not answer within {ANSWER_TIMEOUT_S:g} s"
 
@@ -128,7 +127,7 @@ class AsyncProducer:
 
         calls = ExplainCalls(*self._keys)
         try:
-            async with asyncio.timeout(_SURELY_S), asyncio.timeout(ANSWER_TIMEOUT_S):
+            async with Within(ANSWER_TIMEOUT_S):
                 with translate_refusals(self._client):
                     findings = calls.read(
                         await ask("explain", *calls.call(ids_of(event_id), payloads=True, limits=True))
@@ -157,10 +156,43 @@ class AsyncProducer:
 
     async def _enqueue(self, jobs: list[Job], sources: list[Source]) -> list[Enqueued]:
         try:
-            async with asyncio.timeout(_SURELY_S), asyncio.timeout(ANSWER_TIMEOUT_S):
+            async with Within(ANSWER_TIMEOUT_S):
                 return await self._intake.enqueue_jobs(jobs)
         except (GateUnavailable, TimeoutError) as error:
             raise unavailable(str(error) or _TOO_SLOW, sources) from error
+
+
+class Within:
+    """As ``asyncio.timeout``, but the task is cancelled again every ``_AGAIN_S`` until it leaves.
+
+    ``asyncio.wait_for`` of Python 3.11, in redis-py, may swallow a cancellation. Two at one turn of the loop are one.
+    """
+
+    def __init__(self, span_s: float) -> None:
+        self._span_s = span_s
+        self._times = 0
+
+    async def __aenter__(self) -> None:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("an AsyncProducer is used in a task")
+        self._task, self._before = task, task.cancelling()
+        self._timer = asyncio.get_running_loop().call_later(self._span_s, self._cancel)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._timer.cancel()
+        for _ in range(self._times):
+            self._task.uncancel()
+        is_ours = self._times > 0 and self._task.cancelling() <= self._before
+        if is_ours and kind is not None and issubclass(kind, asyncio.CancelledError):
+            raise TimeoutError from error
+
+    def _cancel(self) -> None:
+        self._times += 1
+        self._task.cancel()
+        self._timer = asyncio.get_running_loop().call_later(_AGAIN_S, self._cancel)
 
 
 async def async_chunked(

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from traceback import walk_stack
 from typing import Any, Final
@@ -21,6 +21,7 @@ from redis import Redis
 import dispatcher.server.connection
 from dispatcher import AsyncProducer, Producer, QueueUnavailable
 from dispatcher.producer.blocking import CHUNK
+from dispatcher.producer.concurrent import Within
 from dispatcher.server.clients import connect, connect_async
 from tests.support.hung_servers import HUNG, RESETTING, dripping, listening, silent, swallowing
 from tests.support.processes import until
@@ -260,3 +261,36 @@ def test_tasks_that_wait_for_a_connection_to_a_server_that_hangs_keep_to_the_two
     with listening(silent) as port:
         asleep_s, *taken = asyncio.run(main(port))  # what the machine adds, it adds to both
     assert max(taken) < asleep_s + BUSY_S
+
+
+def test_what_swallows_cancellations_is_cancelled_until_it_ends() -> None:
+    async def main() -> None:
+        with pytest.raises(TimeoutError):
+            await swallow_within()
+        task = asyncio.current_task()
+        assert task is not None
+        assert task.cancelling() == 0
+
+    async def swallow_within() -> None:
+        async with Within(0.01):
+            for _ in range(3):
+                with suppress(asyncio.CancelledError):
+                    await asyncio.sleep(60)
+            await asyncio.sleep(60)
+
+    asyncio.run(main())
+
+
+def test_a_task_that_somebody_else_cancels_ends_as_cancelled() -> None:
+    async def main() -> None:
+        task = asyncio.create_task(sleep())
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    async def sleep() -> None:
+        async with Within(60):
+            await asyncio.sleep(60)
+
+    asyncio.run(main())
