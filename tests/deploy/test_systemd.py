@@ -127,6 +127,13 @@ def test_the_set_up_links_the_environment_to_where_commands_look_for_it() -> Non
     assert f"ln -s {Path(path).name} {Path(path).parent}/{ENV_NAME} " in UNIT.read_text(encoding="utf-8")
 
 
+def test_no_unit_runs_in_the_folder_of_that_link_because_its_user_may_not_read_it() -> None:
+    units = [path.read_text(encoding="utf-8") for path in UNIT.parent.glob("*.service")]
+    assert [re.findall(r"^(?:DynamicUser|WorkingDirectory)=(.*)$", text, flags=re.MULTILINE) for text in units] == [
+        ["/", "yes"]
+    ] * 2
+
+
 def test_the_unit_of_serve_runs_it_with_tokens_in_the_sandbox_of_the_worker() -> None:
     text = (UNIT.parent / "dispatcher-serve.service").read_text(encoding="utf-8")
     assert "ExecStart=/opt/dispatcher/bin/dispatcher serve\n" in text
