@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dispatcher.app.documents.instants import span
 from dispatcher.app.documents.status import said_and_remedy
+from dispatcher.core.limits import EVERYTHING
 from dispatcher.core.rendering import one_line
 from dispatcher.core.units import US
 from dispatcher.store.snapshot import Pause, Snapshot
@@ -18,5 +19,5 @@ def pause_in_words(pause: Pause, snapshot: Snapshot) -> tuple[str, str]:
         "outage": f"Slack is not reached for {since}, {code}",
         "cooldown": f"the whole workspace cools down for {since}, {code}",
     }
-    said, remedy = said_and_remedy(pause)
+    said, remedy = said_and_remedy(pause, is_tried=EVERYTHING not in snapshot.paused)
     return f"{stops[pause.kind]}: {said}", remedy

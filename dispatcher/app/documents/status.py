@@ -173,13 +173,16 @@ def _paused(snapshot: Snapshot) -> dict[str, Any] | None:
     return {**facts, "since": pause.since_us / US, "next_try": pause.probe_us / US}
 
 
-def said_and_remedy(pause: Pause) -> tuple[str, str]:
-    """What the answer that caused the pause means, with what Slack added to it; and what to do."""
+def said_and_remedy(pause: Pause, *, is_tried: bool = True) -> tuple[str, str]:
+    """What the answer that caused the pause means, with what Slack added to it; and what to do.
+
+    ``is_tried``: nobody has paused all posting by hand too.
+    """
     row = row_for(pause.code)
     told = pause.detail or row.told
     if told.startswith(row.words):
         told = row.told + told.removeprefix(row.words)
-    remedy = row.remedy if pause.kind == "operator" else f"it is tried again by itself; {row.remedy}"
+    remedy = f"it is tried again by itself; {row.remedy}" if is_tried and pause.kind != "operator" else row.remedy
     return one_line(told), remedy
 
 

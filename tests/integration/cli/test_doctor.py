@@ -454,6 +454,9 @@ def test_an_outage_is_told_as_what_ends_by_itself(redis: Database, redis_url: st
     (found,) = [each for each in findings(redis_url=redis_url) if each.about == "posting"]
     assert (found.level, with_steady_span(found.said)) == (WARNING, said)
     assert (found.remedy or "").startswith("it is tried again by itself; ")
+    Pausing(redis, KEYS).pause("*", "ops@here")
+    by_hand, again = [each for each in findings(redis_url=redis_url) if each.about == "posting"]
+    assert (by_hand.remedy, again.remedy) == ("go on: dispatcher resume", row_for("http_503").remedy)
 
 
 def test_a_pause_by_hand_is_reported_with_its_remedy(redis: Database, redis_url: str) -> None:
