@@ -58,7 +58,8 @@ class DeadLetter:
     repeats: int = 0
     """Of an event with ``once`` and ``then: edit``: its repeats, which no message counts."""
     channel: str | None = None
-    """Where it was to go, or what its fallback was; None where that was not found out."""
+    """Where it was to go, or what its fallback was; of an edit where its message is, as Slack names that. None where it
+    was not found out."""
 
     @property
     def name(self) -> str:

@@ -23,7 +23,7 @@ from dispatcher.core.limits import (
     alternatives_of,
     is_once,
 )
-from dispatcher.core.policy import GUARANTEE_PREFIX, limit_reason
+from dispatcher.core.policy import EDITS, GUARANTEE_PREFIX, limit_reason
 from dispatcher.core.recovery import scope_of_key, subject_of, tally_id
 from dispatcher.core.rendering import cut
 from dispatcher.core.states import (
@@ -446,10 +446,18 @@ def _told(told: Told, table: Table) -> dict[str, Any]:
     return {"told": facts, "tally": {"key": table.tally_of(counting.id)}}
 
 
+def _channel_of(settlement: Settlement) -> str | None:
+    """Where it was to go; of an edit the channel of the message, as Slack names it."""
+    subject, terms = settlement.subject, settlement.terms
+    if terms is not None and terms.channel == EDITS:
+        return subject.edits.channel if isinstance(subject, Leased) and subject.edits is not None else None
+    return None if terms is None else terms.channel
+
+
 def _letter(outcome: DeadLettered, settlement: Settlement) -> dict[str, str]:
     letter = {"reason": outcome.reason.value, "detail": outcome.detail, "attempts": str(settlement.attempt)}
-    if settlement.terms is not None:
-        letter["channel"] = settlement.terms.channel
+    if (channel := _channel_of(settlement)) is not None:
+        letter["channel"] = channel
     if settlement.subject.replays:
         letter["replays"] = str(settlement.subject.replays)
     if outcome.code is not None:

@@ -17,6 +17,7 @@ from dispatcher.core.policy import CategoryRule, OnLimit, OnResolved, WhileWaiti
 from dispatcher.core.posts import Ambiguous, Receipt, Rejected, Retryable
 from dispatcher.core.rendering import MAX_TEXT
 from dispatcher.core.states import Recovered
+from dispatcher.core.transitions import MAX_ATTEMPTS
 from dispatcher.core.units import US
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.explanations import Explanations
@@ -407,6 +408,19 @@ def test_an_edit_without_a_clear_answer_is_tried_again(stage: Stage, ann: Worker
     stage.clock.now_us += 60 * US
     ann.run()
     assert ends(stage)["r"] == "digested resolved"
+
+
+def test_the_dead_letter_of_an_edit_that_fails_for_good_names_the_channel_of_the_message(
+    stage: Stage, ann: Worker
+) -> None:
+    fire(stage, "f")
+    ann.run()
+    ann.desk.reply = lambda _: Retryable("http_500", "", uses_attempt=True, reached=True)
+    resolve(stage, "r")
+    for _ in range(MAX_ATTEMPTS):
+        ann.deliver(ann.go())
+        stage.clock.now_us += 600 * US
+    assert [(letter["reason"], letter["channel"]) for letter in stage.letters()] == [("exhausted", UNPACED)]
 
 
 def test_edits_keep_slacks_pace_and_delay_no_post(stage: Stage, ann: Worker) -> None:
