@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from dispatcher.core.event import Event
 from dispatcher.core.explain import Decision
-from dispatcher.core.limits import NO_CATEGORY, Bounds
+from dispatcher.core.limits import NO_CATEGORY, Bounds, Reason
 from dispatcher.core.rendering import has_words
 from dispatcher.core.units import Lane
 from dispatcher.errors import InvalidEvent
@@ -66,6 +66,11 @@ class DeadLetter:
         """The id the producer knows."""
         event = self.event()
         return (event.id if event else None) or self.id
+
+    @property
+    def refused_in(self) -> str | None:
+        """The channel, if Slack refused a post to it."""
+        return self.channel if self.reason == Reason.REJECTED and self.posts else None
 
     def event(self) -> Event | None:
         """The event in it; None where the payload is none."""

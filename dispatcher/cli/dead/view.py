@@ -12,7 +12,7 @@ from typing import Final
 from dispatcher.app.documents.instants import short, with_distance, zone
 from dispatcher.cli.drawing import Fitting, Group, OneLine, Part, Table, Text, cut, joined
 from dispatcher.core.explain import clock_of, ended, why
-from dispatcher.core.limits import NO_CATEGORY, Reason
+from dispatcher.core.limits import NO_CATEGORY
 from dispatcher.core.rendering import one_line, text_of
 from dispatcher.core.units import US
 from dispatcher.store.dead_letters import DeadLetter
@@ -137,8 +137,7 @@ def _category(letter: DeadLetter) -> Text:
 
 def _reason(letter: DeadLetter) -> str:
     """``rejected: channel_not_found in #ops``: with the channel where Slack refused a post to it."""
-    is_of_channel = letter.reason == Reason.REJECTED and letter.posts and letter.channel
-    return f"{_coded(letter)} in {one_line(letter.channel or '')}" if is_of_channel else _coded(letter)
+    return f"{_coded(letter)} in {one_line(letter.refused_in)}" if letter.refused_in else _coded(letter)
 
 
 def _coded(letter: DeadLetter) -> str:

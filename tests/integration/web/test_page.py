@@ -266,7 +266,7 @@ def test_the_first_view_says_what_is_stopped_and_how_much_of_a_limit_is_used(
 
 
 def test_a_group_of_dead_letters_is_counted_before_it_is_replayed(browser: httpx.Client, redis: Database) -> None:
-    bury(redis, numbered(5))
+    bury(redis, numbered(5), attempts=1)
     bury(redis, [{"category": "deploys", "text": "x", "id": "d"}], EXHAUSTED)
     (by_reason,) = [
         each for each in seen(browser, "/dead").all("table") if each.attributes["aria-labelledby"] == "groups"
@@ -297,10 +297,19 @@ def test_a_group_of_dead_letters_is_counted_before_it_is_replayed(browser: httpx
 
 
 def test_a_dead_letter_names_its_channel(browser: httpx.Client, redis: Database) -> None:
-    bury(redis, numbered(1))
+    bury(redis, numbered(1), attempts=1)
     (newest,) = [row for row in seen(browser, "/dead").rows() if row[1] == "e0"]
     assert newest[3] == "rejected: channel_not_found in #general"
     assert "Channel #general" in seen(browser, "/dead/e0").one("dl").text
+
+
+def test_a_letter_that_slack_has_not_refused_is_said_to_be_refused_in_no_channel(
+    browser: httpx.Client, redis: Database
+) -> None:
+    bury(redis, numbered(1), DeadLettered(Reason.REJECTED, "not in the limits file", "unknown_category"))
+    page = seen(browser, "/dead")
+    (newest,) = [row for row in page.rows() if row[1] == "e0"]
+    assert (newest[3], "#general" in page.text) == ("rejected: unknown_category", False)
 
 
 def test_each_button_of_a_row_has_a_name_of_its_own(browser: httpx.Client, redis: Database) -> None:
