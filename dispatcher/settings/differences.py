@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -15,6 +16,9 @@ from dispatcher.settings.yaml_reader import read_yaml
 
 _NAMED: Final = {"categories": "category", "channels": "channel", "hooks": "hook", "quiet": "quiet"}
 """Sections with a rule for each name, and what the rule is called."""
+
+_BETWEEN: Final = re.compile(r'; (?=(?:[^"]*"[^"]*")*[^"]*$)')
+"""What stands between two clauses: not what stands in quotes."""
 
 _ALONE: Final = {
     "channels": "channels",
@@ -38,7 +42,7 @@ class Change:
         """Both without the clauses that they share; None where nothing is left of one."""
         if self.was is None or self.will_be is None or self.is_key:
             return self.was, self.will_be
-        before, after = self.was.removesuffix(".").split("; "), self.will_be.removesuffix(".").split("; ")
+        before, after = (_BETWEEN.split(said.removesuffix(".")) for said in (self.was, self.will_be))
         return _without(before, after), _without(after, before)
 
 

@@ -366,6 +366,15 @@ def test_of_a_rule_that_changes_only_the_clauses_are_shown_that_do(env: dict[str
     assert out == "- Any category, each by itself: mentions in its events' own markup notify people.\n"
 
 
+def test_a_name_with_a_semicolon_is_no_end_of_a_clause(env: dict[str, str]) -> None:
+    run("limits", "apply", write("old.yaml", "defaults: {username: 'disks; all'}"), **env)
+    out = run("limits", "diff", write("new.yaml", "defaults: {username: 'disks; db1'}"), **env).out
+    assert out.splitlines() == [
+        '- Any category, each by itself: shown as "disks; all".',
+        '+ Any category, each by itself: shown as "disks; db1".',
+    ]
+
+
 def test_a_file_that_says_the_same_makes_no_difference(env: dict[str, str]) -> None:
     run("limits", "apply", write("new.yaml", NEW), **env)
     write("same.yaml", "categories: {errors: {limits: [20/1800s]}}\n")
