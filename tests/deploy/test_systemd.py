@@ -127,6 +127,12 @@ def test_the_set_up_links_the_environment_to_where_commands_look_for_it() -> Non
     assert f"ln -s {Path(path).name} {Path(path).parent}/{ENV_NAME} " in UNIT.read_text(encoding="utf-8")
 
 
+def test_the_sample_of_a_crontab_gives_doctor_the_token_that_only_systemd_reads() -> None:
+    operations = (CHECKOUT / "docs" / "operations.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^0 \* \* \* \*  cd (\S+) && (\S+)=(\S+) dispatcher doctor ", operations, flags=re.MULTILINE)
+    assert line == ("/etc/dispatcher", "DISPATCHER_SLACK_TOKEN_FILE", "slack-token")
+
+
 def test_no_unit_runs_in_the_folder_of_that_link_because_its_user_may_not_read_it() -> None:
     units = [path.read_text(encoding="utf-8") for path in UNIT.parent.glob("*.service")]
     assert [re.findall(r"^(?:DynamicUser|WorkingDirectory)=(.*)$", text, flags=re.MULTILINE) for text in units] == [
