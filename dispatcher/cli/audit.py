@@ -94,11 +94,8 @@ def _in_blocks(actions: Sequence[dict[str, Any]], silences: Mapping[str, str]) -
     table.add_column(_when(), breaks=False)
     table.add_column("What, about what, why, who, from where", folds=True)
     for each in actions:
-        count, why = each["count"], one_line(each["why"], _LONGEST)
-        about, counted = (
-            _about(each, silences),
-            "" if count is None else f"{count} {'event' if count == 1 else 'events'}",
-        )
+        count, about, why = each["count"], _about(each, silences), one_line(each["why"], _LONGEST)
+        counted = "" if count is None else f"{count} {'event' if count == 1 else 'events'}"
         what = [Text(one_line(each["what"]), "bold"), *(Text(said) for said in (about, counted) if said)]
         by = Text(f"{one_line(each['who'])}, {one_line(each['whence'])}", "dim")
         table.add_row(short(each["at"]), Group(joined("  ", what), *([Text(why)] if why else []), by))

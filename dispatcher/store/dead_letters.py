@@ -58,8 +58,8 @@ class DeadLetter:
     repeats: int = 0
     """Of an event with ``once`` and ``then: edit``: its repeats, which no message counts."""
     channel: str | None = None
-    """Where it was to go, or what its fallback was; of an edit where its message is, as Slack names that. None where it
-    was not found out."""
+    """The channel that it was for, or its fallback. Of an edit: the channel of the message, as Slack names it. None if
+    unknown."""
 
     @property
     def name(self) -> str:

@@ -68,7 +68,7 @@ local digest = module(function(digest)
   local function is_why(text)
     local why = json_of(text)
     local refusal = why and why[4]
-    return type(refusal) == 'table' and type(why[1]) == 'string' and type(why[5]) == 'table'
+    return type(refusal) == 'table' and type(why[1]) == 'string' and type(why[5]) == 'table' and string.find(text, '}%]$')
       and type(refusal[1]) == 'string' and type(refusal[2]) == 'string' and refusal[3] ~= nil
   end
   local function number_in(key, field)

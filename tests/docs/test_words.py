@@ -30,7 +30,7 @@ RETIRED: Final = {
     "take_ahead": "prefetch",
     "taken ahead": "prefetched",
     "Senders": "PostPool",
-    "CurrentCourier": "CurrentExecutor",
+    "CurrentCourier": "PostExecutor",
     "Errand": "Task",
     "OutboxWatch": "a result",
     "doubt": "unconfirmed, or a warning",

@@ -539,6 +539,23 @@ class TestWhoseCount:
     def test_the_record_of_a_first_that_a_limit_ends_after_all_counts_its_repeats(
         self, redis: Database, on_limit: str
     ) -> None:
+        stage, bob = self._refused_after_all(redis, on_limit)
+        stage.send("z", labels=H1)
+        bob.run()
+        assert bob.desk.posts == ["y"]
+        assert sentence(stage, "a").endswith("No message tells of its 2 repeats.")
+        assert not stage.redis.keys(stage.keys.tally("repeat:*"))
+
+    def test_a_refusal_in_another_form_than_ours_keeps_no_repeats_from_being_counted(self, redis: Database) -> None:
+        stage, bob = self._refused_after_all(redis, "digest")
+        (digest,) = stage.redis.keys(stage.keys.tally("digest:*"))
+        stage.redis.hset(digest, "why", '["digested","c","limit:label",["label:c:host=h1","1/1h",1],[]]')
+        stage.send("z", labels=H1)
+        bob.run()
+        assert sentence(stage, "a").endswith("No message tells of its 2 repeats.")
+
+    def _refused_after_all(self, redis: Database, on_limit: str) -> tuple[Stage, Worker]:
+        """``a`` had its key and two repeats, and then a limit refused it."""
         rule = f"limits: [9/2m], channel: '#free', on_limit: {on_limit}"
         stage = self.stage_of(redis, rule)
         ann, bob = stage.worker("ann"), stage.worker("bob")
@@ -555,11 +572,7 @@ class TestWhoseCount:
         bob.run()
         ann.give_back()
         bob.run()
-        stage.send("z", labels=H1)
-        bob.run()
-        assert bob.desk.posts == ["y"]
-        assert sentence(stage, "a").endswith("No message tells of its 2 repeats.")
-        assert not stage.redis.keys(stage.keys.tally("repeat:*"))
+        return stage, bob
 
     def test_the_dead_letter_of_a_first_that_a_silence_defers_counts_its_repeats(self, redis: Database) -> None:
         stage = self.stage_of(redis, "limits: [1/60s], channel: '#free', on_limit: defer")
