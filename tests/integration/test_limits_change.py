@@ -400,6 +400,22 @@ def test_a_refusal_by_older_limits_closes_no_scope(stage: Stage, ann: Worker, bo
     assert posted(stage) == ["a", "b", "c"]
 
 
+def test_what_older_limits_found_out_closes_no_scope_once_newer_ones_are_followed(
+    stage: Stage, ann: Worker, bob: Worker
+) -> None:
+    ann.follow(stage.put_in_force(limits("1/30m", "defer")))
+    send(stage, "a", "b", "c")
+    ann.run()
+    stage.clock.now_us = START_US + HALF_HOUR_US
+    ann.deliver(ann.dispatch(ann.take().batch))  # b, and c has to wait for another half hour
+    second = stage.put_in_force(limits("2/30m", "defer"))
+    bob.follow(second)
+    bob.run()  # lets all lines ask anew
+    ann.follow(second)
+    ann.run()
+    assert posted(stage) == ["a", "b", "c"]
+
+
 def test_a_limit_that_is_gone_closes_no_scope_by_what_was_found_out_before(stage: Stage, ann: Worker) -> None:
     ann.follow(stage.put_in_force(limits("1/30m", "defer")))
     send(stage, *"abcd")
