@@ -14,7 +14,7 @@
 --                    "quit"   out of every line, not admitted}, ...]}
 -- Returns  JSON {"turns": [["arrived"] | ["arrived", scope, window, retry_after_us, ask_again_us], ...]}:
 --          admitted; or refused, by what, when there is room behind all who wait, and when to ask again: then, or earlier
---          to see that who stands directly before still lives, or at once (0) while very many there are dead
+--          to see that who stands directly before still lives; 0: at once, since too many there are dead for one call
 -- A waiter whose call is lost, or that dies, loses its place a second after the instant it was promised.
 -- @include prelude
 -- @include plan

@@ -65,7 +65,7 @@ local waiters = module(function(waiters)
   local is_heard, sought, dead = {}, 0, 0
 
   -- The nearest waiter that lives, which means that somebody listens for its bell, and its arrival. `near` is `plan.znext` or
-  -- `plan.zprevious`. Some of the dead before it are taken out. The last result: whether too many are dead to know it.
+  -- `plan.zprevious`. Some of the dead before it are taken out. The last result: whether that one may be dead too.
   local function living(scope, near, from, bells)
     local passed = {}
     local token, arrived = near(scope.waiters, from, function(token)
@@ -87,8 +87,8 @@ local waiters = module(function(waiters)
     return token, arrived, token and not is_heard[string.match(token, '^[^:]*')]
   end
 
-  -- How many slots those want who came before `arrived`, and the promise of the living one directly before. Where too many are
-  -- dead to know it, it is time to ask again.
+  -- How many slots those want who came before `arrived`, and the promise of the living one directly before. If one call cannot
+  -- pass by all the dead there, that is now: the caller asks again at once.
   function waiters.before(scope, arrived, bells)
     local token, its_arrival, is_unknown = living(scope, plan.zprevious, arrived, bells)
     if not token then
