@@ -42,8 +42,7 @@ def some_settings_in_force(terminal: Terminal) -> AnySettings:
 
 def _tell(terminal: Terminal, settings: AnySettings, warnings: Iterable[str]) -> None:
     terminal.hide(settings.secrets())
-    for warning in warnings:
-        terminal.warn(warning)
+    terminal.warn(*warnings)
 
 
 @contextmanager
@@ -65,17 +64,20 @@ def server_to_look_at(settings: AnySettings) -> Iterator[Server]:
 
 
 @contextmanager
-def namespace_named(terminal: Terminal, *, quiet: bool) -> Iterator[tuple[AnySettings, Server]]:
-    """The settings and the server, whose warnings are said, and unless ``quiet`` a headline that names both.
+def namespace_named(
+    terminal: Terminal, category: str | None = None, *, quiet: bool
+) -> Iterator[tuple[AnySettings, Server]]:
+    """The settings and the server, whose warnings are said.
 
-    Raises ``ConfigError`` as the two above do.
+    Unless ``quiet``, a headline names both, and ``warn_if_unfamiliar`` looks at the ``category``. Raises
+    ``ConfigError`` as the two above do.
     """
     settings = some_settings_in_force(terminal)
     with server_to_look_at(settings) as server:
-        for warning in server.warnings:
-            terminal.warn(warning)
+        terminal.warn(*server.warnings)
         if not quiet:
             terminal.say(f"namespace {settings.namespace} on {server.shown}")
+            warn_if_unfamiliar(terminal, settings, server, category)
         yield settings, server
 
 
@@ -98,11 +100,12 @@ def warn_if_unfamiliar(
 
     It is known where an event of it was counted, or where the limits name it: ``policy``, or else those in force.
     """
-    from dispatcher.app.readers import counted_categories
     from dispatcher.core.limits import NO_CATEGORY
 
     if category in {None, NO_CATEGORY}:
         return
+    from dispatcher.app.readers import counted_categories
+
     known = counted_categories(settings, server)
     if category in known:
         return
@@ -124,6 +127,11 @@ def _categories_of_limits(settings: AnySettings, server: Server) -> set[str]:
         return set(limits_to_look_at(settings, open_versions(settings, server)).policy.categories)
     except ConfigError:
         return set()
+
+
+def headline(settings: AnySettings, server: Server, limits: LoadedLimits) -> str:
+    """The namespace, the server, and which limits are looked at."""
+    return f"namespace {settings.namespace} on {server.shown}, limits {limits_named(settings, limits)}"
 
 
 def limits_named(settings: AnySettings, limits: LoadedLimits) -> str:

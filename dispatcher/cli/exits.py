@@ -41,7 +41,7 @@ class Ended(Exception):
         self.lines = lines
 
 
-def conclude(error: Exception, terminal: Terminal) -> int:  # noqa: C901, PLR0912 - one case for each kind of end
+def conclude(error: Exception, terminal: Terminal) -> int:  # noqa: C901 - one case for each kind of end
     """Say on stderr what ended the command; returns its exit code.
 
     Only a defect of ours is shown with its traceback.
@@ -56,8 +56,7 @@ def conclude(error: Exception, terminal: Terminal) -> int:  # noqa: C901, PLR091
             pass
         case ConfigError(problems=lines):
             code = CONFIGURATION
-            for warning in error.warnings:
-                terminal.warn(warning)
+            terminal.warn(*error.warnings)
         case click.Abort():
             terminal.say("interrupted")
             return INTERRUPTED

@@ -26,8 +26,7 @@ def metrics(terminal: Terminal) -> int:
 
     settings = settings_in_force(terminal)
     with server_to_look_at(settings) as server:
-        for warning in server.warnings:
-            terminal.warn(warning)
+        terminal.warn(*server.warnings)
         shown = text(read_facts(Desk(settings, server, timeout_s=ANSWER_TIMEOUT_S)))
     terminal.print(shown.rstrip("\n"))
     return DONE

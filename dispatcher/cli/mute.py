@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import click
 
-from dispatcher.cli.context import audited, namespace_named, warn_if_unfamiliar
+from dispatcher.cli.context import audited, namespace_named
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, Ended
 from dispatcher.cli.options import CATEGORY_NAME, LENGTH_US, as_json, operator, reason
 from dispatcher.cli.terminal import Terminal
-
-if TYPE_CHECKING:
-    from dispatcher.app.servers import Server
-    from dispatcher.settings.plain import AnySettings
-    from dispatcher.store.silences import Silencing
 
 
 @click.command()
@@ -37,11 +29,12 @@ def mute(terminal: Terminal, category: str, *, for_us: int | None, why: str | No
         raise click.UsageError("A mute without an end: say --for how long, such as --for 2h.")
     if why is None:
         raise click.UsageError("A mute without a reason: say --why, in a few words.")
-    with _open(terminal, category, quiet=as_json) as (silencing, settings, server):
-        from dispatcher.store.silences import TooManySilences
+    from dispatcher.app.readers import open_silencing
+    from dispatcher.store.silences import TooManySilences
 
+    with namespace_named(terminal, category, quiet=as_json) as (settings, server):
         try:
-            until_us = silencing.mute(category, for_us, operator(), why)
+            until_us = open_silencing(settings, server).mute(category, for_us, operator(), why)
         except TooManySilences as error:
             raise Ended(DOES_NOT_HOLD, str(error)) from error
         except ValueError as error:
@@ -68,8 +61,10 @@ def unmute(terminal: Terminal, category: str, *, as_json: bool) -> int:
 
     Exit 1 if the category is not muted.
     """
-    with _open(terminal, category, quiet=as_json) as (silencing, settings, server):
-        was_muted = silencing.unmute(category)
+    from dispatcher.app.readers import open_silencing
+
+    with namespace_named(terminal, category, quiet=as_json) as (settings, server):
+        was_muted = open_silencing(settings, server).unmute(category)
         if was_muted:
             audited(settings, server, "unmute", about=category)
     if as_json:
@@ -79,13 +74,3 @@ def unmute(terminal: Terminal, category: str, *, as_json: bool) -> int:
     else:
         terminal.fail(f"{category} is not muted")
     return DONE if was_muted else DOES_NOT_HOLD
-
-
-@contextmanager
-def _open(terminal: Terminal, category: str | None, *, quiet: bool) -> Iterator[tuple[Silencing, AnySettings, Server]]:
-    from dispatcher.app.readers import open_silencing
-
-    with namespace_named(terminal, quiet=quiet) as (settings, server):
-        if not quiet:
-            warn_if_unfamiliar(terminal, settings, server, category)
-        yield open_silencing(settings, server), settings, server

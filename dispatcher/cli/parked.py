@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from dispatcher.cli.context import audited, limits_named, server_to_look_at, settings_in_force, warn_if_unfamiliar
+from dispatcher.cli.context import audited, headline, server_to_look_at, settings_in_force, warn_if_unfamiliar
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, INTERRUPTED, UNREACHABLE, USAGE, Ended
 from dispatcher.cli.interruption import Interruption
 from dispatcher.cli.options import AT_LEAST_ONE, EVENT_ID, SPAN_US, Selection, as_json, operator, with_words
@@ -208,13 +208,11 @@ def _open(
 
     settings = settings_in_force(terminal)
     with server_to_look_at(settings) as server:
-        for warning in server.warnings:
-            terminal.warn(warning)
+        terminal.warn(*server.warnings)
         limits = limits_to_look_at(settings, open_versions(settings, server))
-        for warning in limits.warnings:
-            terminal.warn(warning)
+        terminal.warn(*limits.warnings)
         if not quiet:
-            terminal.say(f"namespace {settings.namespace} on {server.shown}, limits {limits_named(settings, limits)}")
+            terminal.say(headline(settings, server, limits))
             warn_if_unfamiliar(terminal, settings, server, category, limits.policy)
         yield open_parked_events(settings, server, limits.policy), settings, server
 

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
 import click
 
-from dispatcher.cli.context import audited, namespace_named, warn_if_unfamiliar
+from dispatcher.cli.context import audited, namespace_named
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
 from dispatcher.cli.options import CATEGORY_NAME, as_json, operator, reason
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.limits import EVERYTHING
-
-if TYPE_CHECKING:
-    from dispatcher.app.servers import Server
-    from dispatcher.settings.plain import AnySettings
-    from dispatcher.store.operator_controls import Pausing
 
 
 @click.command()
@@ -31,8 +22,10 @@ def pause(terminal: Terminal, category: str | None, *, why: str | None, as_json:
     Events are taken and decided as ever: what the limits admit waits with its slot, in order, up to its max_age. Posts
     that are in flight end.
     """
-    with _open(terminal, category, quiet=as_json) as (pausing, settings, server):
-        is_new = pausing.pause(category or EVERYTHING, operator(), why or "")
+    from dispatcher.app.readers import open_pausing
+
+    with namespace_named(terminal, category, quiet=as_json) as (settings, server):
+        is_new = open_pausing(settings, server).pause(category or EVERYTHING, operator(), why or "")
         if is_new:
             audited(settings, server, "pause", about=category or EVERYTHING, why=why or "")
     if as_json:
@@ -54,8 +47,10 @@ def resume(terminal: Terminal, category: str | None, *, as_json: bool) -> int:
     Where Slack had refused everything, the next event tries at once whether it works again. Exit 1 if nothing was
     paused.
     """
-    with _open(terminal, category, quiet=as_json) as (pausing, settings, server):
-        was_paused = pausing.resume(category or EVERYTHING)
+    from dispatcher.app.readers import open_pausing
+
+    with namespace_named(terminal, category, quiet=as_json) as (settings, server):
+        was_paused = open_pausing(settings, server).resume(category or EVERYTHING)
         if was_paused:
             audited(settings, server, "resume", about=category or EVERYTHING)
     if as_json:
@@ -74,13 +69,3 @@ def _unchanged(category: str | None) -> str:
         "; --why did not change its reason: "
         f"to change it, run 'dispatcher resume{about}', then 'dispatcher pause{about}' with --why"
     )
-
-
-@contextmanager
-def _open(terminal: Terminal, category: str | None, *, quiet: bool) -> Iterator[tuple[Pausing, AnySettings, Server]]:
-    from dispatcher.app.readers import open_pausing
-
-    with namespace_named(terminal, quiet=quiet) as (settings, server):
-        if not quiet:
-            warn_if_unfamiliar(terminal, settings, server, category)
-        yield open_pausing(settings, server), settings, server

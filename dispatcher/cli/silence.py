@@ -30,10 +30,9 @@ def _parsed(_ctx: click.Context, _argument: click.Parameter, value: tuple[str, .
     if not value:
         raise click.BadParameter(_EXPECTED)
     try:
-        matchers = parse_matchers(value)
+        return parse_matchers(value)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
-    return matchers
 
 
 _matchers = click.argument("matchers", nargs=-1, callback=_parsed)

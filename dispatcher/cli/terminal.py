@@ -91,9 +91,10 @@ class Terminal:
         """As ``say``, for text that holds no secret and no control character but line breaks."""
         self._report("\n".join(line for part in text.split("\n") for line in _lines(part, sys.stderr)))
 
-    def warn(self, text: str) -> None:
-        """A warning."""
-        self.say(f"{_WARNING} {text}")
+    def warn(self, *texts: str) -> None:
+        """A warning for each."""
+        for text in texts:
+            self.say(f"{_WARNING} {text}")
 
     def fail(self, text: str) -> None:
         """Why the command could not do what it should."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
 
-from dispatcher.cli.context import audited, namespace_named, warn_if_unfamiliar
+from dispatcher.cli.context import audited, namespace_named
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, INTERRUPTED, UNREACHABLE, USAGE, Ended
 from dispatcher.cli.interruption import Interruption
 from dispatcher.cli.options import AT_LEAST_ONE, CHANNEL, EVENT_ID, SPAN_S, WHEN, Selection, as_json, with_words
@@ -219,9 +219,7 @@ def purge(  # noqa: PLR0913 - click's signature: one for each option
 def _open(terminal: Terminal, category: str | None = None, *, quiet: bool) -> Iterator[Opened]:
     from dispatcher.app.readers import open_dead_letters
 
-    with namespace_named(terminal, quiet=quiet) as (settings, server):
-        if not quiet:
-            warn_if_unfamiliar(terminal, settings, server, category)
+    with namespace_named(terminal, category, quiet=quiet) as (settings, server):
         yield Opened(open_dead_letters(settings, server), settings, server)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dispatcher.cli.context import (
-    limits_named,
+    headline,
     near,
     server_to_look_at,
     settings_in_force,
@@ -54,8 +54,7 @@ def check(terminal: Terminal, file: Path | None, *, as_json: bool) -> None:
         file = find_limits_file(settings, Path.cwd())
     limits = load_limits(file)
     rules, now_us = sentences(limits.policy), time.time_ns() // 1_000
-    for warning in limits.warnings:
-        terminal.warn(warning)
+    terminal.warn(*limits.warnings)
     version = None if settings is None else _version_there(settings)
     if as_json:
         spans = {name: _in_seconds(span) for name, span in next_quiet(limits.policy, now_us).items()}
@@ -87,14 +86,11 @@ def show(terminal: Terminal, *, as_json: bool) -> int:
 
     settings = some_settings_in_force(terminal)
     with server_to_look_at(settings) as server:
-        for warning in server.warnings:
-            terminal.warn(warning)
+        terminal.warn(*server.warnings)
         readers = build_readers(settings, server)
         in_force = limits_to_look_at(settings, readers.versions())
-        for warning in in_force.warnings:
-            terminal.warn(warning)
+        terminal.warn(*in_force.warnings)
         status = read_status(readers, in_force.policy, lately=False)
-        shown = server.shown
     if as_json:
         from dispatcher.app.documents.status import limits_document, use_document
 
@@ -103,7 +99,7 @@ def show(terminal: Terminal, *, as_json: bool) -> int:
     from dispatcher.cli.limits.view import use_of_limits
     from dispatcher.settings.describe import beside_limits
 
-    terminal.say(f"namespace {settings.namespace} on {shown}, limits {limits_named(settings, in_force)}")
+    terminal.say(headline(settings, server, in_force))
     terminal.draw(use_of_limits(status, in_force.policy))
     for sentence in beside_limits(in_force.policy, status.snapshot.now_us):
         terminal.tell(sentence)

@@ -153,8 +153,7 @@ def _read(terminal: Terminal, file: Path, *, may_be_empty: bool = True) -> Loade
     proposed = read_limits_file(file)
     if not may_be_empty:
         proposed.refuse_empty()
-    for warning in proposed.warnings:
-        terminal.warn(warning)
+    terminal.warn(*proposed.warnings)
     return proposed
 
 

@@ -77,8 +77,7 @@ def _text_of(path: Path) -> str:
 
 def _read(terminal: Terminal, path: Path | None, settings: Settings) -> LoadedLimits:
     limits = open_limits(settings) if path is None else read_limits_file(path)
-    for warning in limits.warnings:
-        terminal.warn(warning)
+    terminal.warn(*limits.warnings)
     return limits
 
 

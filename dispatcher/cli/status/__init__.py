@@ -8,17 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from dispatcher.cli.context import limits_named, server_to_look_at, some_settings_in_force
+from dispatcher.cli.context import headline, server_to_look_at, some_settings_in_force
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
 from dispatcher.cli.options import as_json
 from dispatcher.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from dispatcher.app.documents.facts import Status
-    from dispatcher.app.limits import LoadedLimits
     from dispatcher.app.readers import Readers
-    from dispatcher.app.servers import Server
-    from dispatcher.settings.plain import AnySettings
     from dispatcher.store.snapshot import Snapshot
 
 
@@ -53,8 +50,7 @@ def status(  # noqa: PLR0913 - click's signature: one for each option
 
     settings = some_settings_in_force(terminal)
     with server_to_look_at(settings) as server:
-        for warning in server.warnings:
-            terminal.warn(warning)
+        terminal.warn(*server.warnings)
         readers = build_readers(settings, server)
         if check:
             return _check(terminal, readers, f"namespace {settings.namespace} on {server.shown}", as_json=as_json)
@@ -63,14 +59,13 @@ def status(  # noqa: PLR0913 - click's signature: one for each option
 
         versions = readers.versions()
         limits = limits_to_look_at(settings, versions)
-        for warning in limits.warnings:
-            terminal.warn(warning)
+        terminal.warn(*limits.warnings)
         if watch:
             from dispatcher.cli.status.watch import watch_status
 
             def look() -> tuple[str, Status]:
                 now = limits_to_look_at(settings, versions)  # others may be in force by now
-                return _headline(settings, server, now), read_status(readers, now.policy).of(category, sort)
+                return headline(settings, server, now), read_status(readers, now.policy).of(category, sort)
 
             watch_status(look)
             return DONE
@@ -82,13 +77,9 @@ def status(  # noqa: PLR0913 - click's signature: one for each option
     else:
         from dispatcher.cli.status.view import tables
 
-        terminal.say(_headline(settings, server, limits))
+        terminal.say(headline(settings, server, limits))
         terminal.draw(*tables(facts))
     return DONE
-
-
-def _headline(settings: AnySettings, server: Server, limits: LoadedLimits) -> str:
-    return f"namespace {settings.namespace} on {server.shown}, limits {limits_named(settings, limits)}"
 
 
 def _refuse_unless_watchable(*, as_json: bool, check: bool) -> None:
