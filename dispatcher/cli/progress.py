@@ -27,17 +27,14 @@ class Progress(Protocol):
 
 
 @contextmanager
-def no_progress() -> Iterator[Progress]:
-    """Shows nothing."""
-    yield _Nothing()
-
-
-@contextmanager
-def shown_progress(total: int | None) -> Iterator[Progress]:
-    """A bar, or a spinner where the ``total`` is not known; gone at its end.
+def progress_bar(total: int | None, *, is_wanted: bool = True) -> Iterator[Progress]:
+    """A bar, or a spinner where the ``total`` is not known; gone at its end. None where stderr is no terminal.
 
     Lines of stdout and stderr appear above it.
     """
+    if not (is_wanted and sys.stderr.isatty()):
+        yield _Nothing()
+        return
     from rich.progress import BarColumn, SpinnerColumn, TextColumn
     from rich.progress import Progress as Bar
 

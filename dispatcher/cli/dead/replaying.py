@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from dispatcher.cli.exits import INTERRUPTED, UNREACHABLE, Ended
-from dispatcher.cli.progress import no_progress, shown_progress
+from dispatcher.cli.progress import progress_bar
 from dispatcher.errors import GateUnavailable
 from dispatcher.store.dead_letters import Replayed, can_go_to
 
@@ -89,8 +88,7 @@ def replay_all(letters: DeadLetters, chosen: Chosen, to: str | None, interruptio
     """
     try:
         chunk = list(islice(chosen.letters, CHUNK))
-        is_long = len(chunk) == CHUNK
-        with shown_progress(chosen.total) if is_long and sys.stderr.isatty() else no_progress() as progress:
+        with progress_bar(chosen.total, is_wanted=len(chunk) == CHUNK) as progress:
             while chunk:
                 progress.show(str(done))
                 with interruption.held_back():

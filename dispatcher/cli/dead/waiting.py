@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from dispatcher.cli.progress import Progress, no_progress, shown_progress
+from dispatcher.cli.progress import progress_bar
 from dispatcher.core.explain import State
 
 if TYPE_CHECKING:
@@ -86,7 +84,7 @@ def wait(endings: Endings, explanations: Explanations, timeout_s: float, interru
     Raises ``Interrupted``, and ``GateUnavailable``; what was seen until then is kept.
     """
     until_s = time.monotonic() + timeout_s
-    with _progress(len(endings.left)) as progress:
+    with progress_bar(len(endings.left)) as progress:
         while endings.left:
             before = len(endings.left)
             with interruption.held_back():
@@ -98,7 +96,3 @@ def wait(endings: Endings, explanations: Explanations, timeout_s: float, interru
                 break
             if still:
                 time.sleep(min(_LOOK_EVERY_S, rest_s))
-
-
-def _progress(count: int) -> AbstractContextManager[Progress]:
-    return shown_progress(count) if sys.stderr.isatty() else no_progress()

@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -106,10 +106,10 @@ def _work(server: Server, limits: LoadedLimits, data_dir: Path, base_url: str, t
         run_worker(settings, limits, server, build_sink(settings), log, burst=False)
 
 
-@contextmanager
-def _view(terminal: Terminal, *, as_json: bool, watched: bool) -> Iterator[View]:
-    with live_view() if watched else no_view() if as_json else plain_view(terminal) as view:
-        yield view
+def _view(terminal: Terminal, *, as_json: bool, watched: bool) -> AbstractContextManager[View]:
+    if as_json:
+        return no_view()
+    return live_view() if watched else plain_view(terminal)
 
 
 def _play(stage: _Stage, view: View, interruption: Interruption, *, seconds: float) -> None:

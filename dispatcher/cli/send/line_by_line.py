@@ -11,7 +11,7 @@ from typing import Final
 
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, INTERRUPTED, QUEUE_FULL, UNREACHABLE, Ended
 from dispatcher.cli.interruption import Interruption
-from dispatcher.cli.progress import Progress, no_progress, shown_progress
+from dispatcher.cli.progress import Progress, progress_bar
 from dispatcher.cli.send.sending import Queue, counts, open_queue
 from dispatcher.cli.send.stdin_lines import MAX_LINE_BYTES, InputLine, read_lines
 from dispatcher.cli.terminal import Terminal
@@ -60,7 +60,7 @@ def _send_all(terminal: Terminal, done: _Done, *, as_json: bool) -> None:
         if is_watched and sys.stdin.isatty():
             terminal.say("reading events, one JSON object on each line, until Ctrl-D")
         try:
-            with shown_progress(_size_of_stdin()) if is_watched else no_progress() as progress:
+            with progress_bar(_size_of_stdin()) as progress:
                 sender.send(read_lines(STDIN), progress)
             if done.enqueued:
                 queue.warn_unless_served()

@@ -15,7 +15,7 @@ from dispatcher.app.readers import client_of_namespace, open_versions
 from dispatcher.app.servers import keys_of
 from dispatcher.cli.context import near, server_to_look_at, settings_in_force
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, USAGE, Ended
-from dispatcher.cli.progress import Progress, no_progress, shown_progress
+from dispatcher.cli.progress import progress_bar
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.units import format_duration
 from dispatcher.simulate import picture
@@ -101,7 +101,10 @@ def _fill(terminal: Terminal, asked: Asked, settings: Settings, arrivals: Arriva
                 raise Ended(USAGE, f"no event came to namespace {settings.namespace} in the last {span}")
         terminal.say(SPREAD)
         return
-    with _opened(asked.trace or _STDIN) as (file, name, size), _progress(asked, size) as progress:
+    with (
+        _opened(asked.trace or _STDIN) as (file, name, size),
+        progress_bar(size, is_wanted=not asked.as_json) as progress,
+    ):
         progress.show(f"reading {name}")
         read_trace(file, name, arrivals, progress.advance)
 
@@ -114,12 +117,6 @@ def _opened(trace: str) -> Iterator[tuple[BinaryIO, str, int | None]]:
         return
     with Path(trace).open("rb") as file:
         yield file, near(Path(trace)), os.fstat(file.fileno()).st_size
-
-
-@contextmanager
-def _progress(asked: Asked, total: int | None) -> Iterator[Progress]:
-    with shown_progress(total) if sys.stderr.isatty() and not asked.as_json else no_progress() as progress:
-        yield progress
 
 
 class _Answer:
@@ -147,9 +144,9 @@ class _Answer:
     def give(self, cases: list[Case]) -> int:
         """Returns the exit code."""
         asked, terminal = self._asked, self._terminal
-        before = None if self._other is None else self._run(self._other, "before")
+        before = None if self._other is None else self._simulated(self._arrivals, self._other.policy, "before")
         ends = None if asked.events is None else Ends()
-        after = self._run(self._proposed, "after", ends)
+        after = self._simulated(self._arrivals, self._proposed.policy, "after", ends)
         if asked.events is not None and ends is not None:
             ends.write(asked.events)
         failures = [failure for case in cases if (failure := case.failure(after.course)) is not None]
@@ -174,11 +171,8 @@ class _Answer:
             terminal.fail(f"{asked.expect}: {failure}")
         return DOES_NOT_HOLD if failures else DONE
 
-    def _run(self, limits: LoadedLimits, word: str, ends: Ends | None = None) -> Simulated:
-        return self._simulated(self._arrivals, limits.policy, word, ends)
-
     def _simulated(self, trace: Trace, policy: Policy, word: str, ends: Ends | None = None) -> Simulated:
-        with _progress(self._asked, len(trace)) as progress:
+        with progress_bar(len(trace), is_wanted=not self._asked.as_json) as progress:
             progress.show(f"simulating {len(trace):,} events, {word}")
             return simulate(
                 self._client,
