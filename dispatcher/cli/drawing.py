@@ -11,18 +11,26 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
+from dispatcher.core.rendering import one_line
+
 FULL: Final = "█"
 LIGHT: Final = "░"
 DOT: Final = "·"
 _RULE: Final = "─"
 _ELLIPSIS: Final = "…"
+_LONGEST: Final = 2_000
+"""Characters of a fact."""
+
 _READABLE: Final = 12
 """Characters of a name that tell it from others."""
 _IN_ASCII: Final = str.maketrans({FULL: "#", LIGHT: "-", DOT: ".", _RULE: "-", _ELLIPSIS: "."})
 _OWN: Final = f"{FULL}{LIGHT}{DOT}{_ELLIPSIS}"
 _GAP: Final = "  "
-_BAR: Final = 10
 """Between two columns."""
+
+_BAR: Final = 10
+"""Characters of a bar."""
+
 _WORD: Final = re.compile(r"\s*\S+\s*")
 _CODES: Final = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 _EMPHASIS: Final = frozenset({"bold", "dim"})
@@ -373,6 +381,17 @@ class Table:
                 row += [(text, f"{style or column.style} {own}") for text, own in line]
                 row.append((("" if column.is_right else blank) + " " * min(pad, width) + self._divider, ""))
             yield row
+
+
+def named_facts(facts: Iterable[tuple[str, str | Text]]) -> Table:
+    """Each fact beside its name; one that says nothing is left out."""
+    grid = Table(is_grid=True)
+    grid.add_column(style="bold")
+    grid.add_column(folds=True)
+    for name, fact in facts:
+        if fact:
+            grid.add_row(name, Text(one_line(fact, _LONGEST)) if isinstance(fact, str) else fact)
+    return grid
 
 
 def _part(cell: Part | str) -> Part:

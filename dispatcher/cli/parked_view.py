@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from dispatcher.app.documents.instants import with_distance, zone
-from dispatcher.cli.drawing import Fitting, Group, OneLine, Part, Table, Text, cut, joined
+from dispatcher.cli.drawing import Fitting, Group, OneLine, Part, Table, Text, cut, joined, named_facts
 from dispatcher.core.explain import Clock, Explanation, clock_of
 from dispatcher.core.rendering import one_line, text_of
 from dispatcher.core.units import US
@@ -90,10 +90,7 @@ def summary(events: Sequence[ParkedEvent]) -> Table:
 def details(parked: ParkedEvent) -> Table:
     """Everything but the event itself."""
     told = parked.explanation
-    grid = Table(is_grid=True)
-    grid.add_column(style="bold")
-    grid.add_column(folds=True)
-    rows = [
+    facts = [
         ("Id", told.id),
         ("On the queue", told.job_id if told.job_id != told.id else ""),
         ("In short", told.sentence),
@@ -110,10 +107,7 @@ def details(parked: ParkedEvent) -> Table:
         ("Tries", str(told.attempts)),
         ("Replays", str(told.replays)),
     ]
-    for name, value in rows:
-        if value:
-            grid.add_row(name, Text(one_line(value, 2_000)))
-    return grid
+    return named_facts(facts)
 
 
 def payload_text(parked: ParkedEvent) -> str:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from dispatcher.app.documents.instants import short, with_distance, zone
-from dispatcher.cli.drawing import Fitting, Group, OneLine, Part, Table, Text, cut, joined
+from dispatcher.cli.drawing import Fitting, Group, OneLine, Part, Table, Text, cut, joined, named_facts
 from dispatcher.core.explain import clock_of, ended, why
 from dispatcher.core.limits import NO_CATEGORY
 from dispatcher.core.rendering import one_line, text_of
@@ -86,10 +86,7 @@ def summary(letters: Sequence[DeadLetter]) -> Table:
 
 def details(letter: DeadLetter) -> Table:
     """Everything but the payload."""
-    grid = Table(is_grid=True)
-    grid.add_column(style="bold")
-    grid.add_column(folds=True)
-    rows: list[tuple[str, str | Text]] = [
+    facts: list[tuple[str, str | Text]] = [
         ("Id", letter.name),
         ("On the queue", letter.id if letter.id != letter.name else ""),
         ("Category", _category(letter)),
@@ -107,10 +104,7 @@ def details(letter: DeadLetter) -> Table:
         ("Repeats", f"{letter.repeats} more about the same thing, which no message counts" if letter.repeats else ""),
         ("Payload", _payload_kind(letter)),
     ]
-    for name, value in rows:
-        if value:
-            grid.add_row(name, Text(one_line(value, 2_000)) if isinstance(value, str) else value)
-    return grid
+    return named_facts(facts)
 
 
 def payload_text(letter: DeadLetter) -> str:
