@@ -62,7 +62,7 @@ class Arrivals:
         self._held: list[Arrival] = []
         self._runs: list[_Run] = []
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by __exit__
-        self.count = 0
+        self._count = 0
         self.first_us = 0
         self.last_us = 0
 
@@ -75,15 +75,15 @@ class Arrivals:
         self._file.close()
 
     def __len__(self) -> int:
-        return self.count
+        return self._count
 
     def add(self, arrival: Arrival) -> None:
         """Keep one more."""
-        if not self.count or arrival.at_us < self.first_us:
+        if not self._count or arrival.at_us < self.first_us:
             self.first_us = arrival.at_us
-        if not self.count or arrival.at_us > self.last_us:
+        if not self._count or arrival.at_us > self.last_us:
             self.last_us = arrival.at_us
-        self.count += 1
+        self._count += 1
         self._held.append(arrival)
         if len(self._held) == self._run:
             self._write()
@@ -103,18 +103,14 @@ class Arrivals:
 
     def halves(self) -> tuple[Part, Part]:
         """The first half of the events, and the others; those of one instant stay together."""
-        left, middle_us = self.count // 2, self.first_us
+        left, middle_us = self._count // 2, self.first_us
         for arrival in self:
             if left <= 0 and arrival.at_us > middle_us:
                 middle_us = arrival.at_us
                 break
             middle_us = arrival.at_us
             left -= 1
-        return self.between(self.first_us, middle_us), self.between(middle_us, self.last_us + 1)
-
-    def between(self, from_us: int, to_us: int) -> Part:
-        """Those from ``from_us`` on and before ``to_us``."""
-        return Part(self, from_us, to_us)
+        return Part(self, self.first_us, middle_us), Part(self, middle_us, self.last_us + 1)
 
     def _write(self) -> None:
         self._held.sort(key=_order)
@@ -135,7 +131,7 @@ class Arrivals:
 
 
 class Part:
-    """Some of the arrivals, as ``Arrivals.between`` says."""
+    """The arrivals from ``from_us`` on and before ``to_us``."""
 
     def __init__(self, whole: Arrivals, from_us: int, to_us: int) -> None:
         self._whole = whole

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -67,17 +68,17 @@ def private_server() -> Iterator[Client]:
         yield client
 
 
+@dataclass(frozen=True, slots=True)
 class Simulated:
     """The result: the ``course``, and the ``slack`` that was posted to.
 
     Made-up time is ``shift_us`` after the trace's.
     """
 
-    def __init__(self, policy: Policy, course: Course, slack: SimulatedSlack, shift_us: int) -> None:
-        self.policy = policy
-        self.course = course
-        self.slack = slack
-        self.shift_us = shift_us
+    policy: Policy
+    course: Course
+    slack: SimulatedSlack
+    shift_us: int
 
 
 def simulate(  # noqa: PLR0913 - what may differ between runs, by name

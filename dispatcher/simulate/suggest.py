@@ -71,8 +71,8 @@ def suggest(trace: Trace, halves: Sequence[Trace], base: str, percent: float, si
     document: dict[str, Any] = read_yaml(base).data or {}
     policy = read_limits(base, "the limits file").policy
     times = _times(trace, policy)
-    middle_us = halves[1].first_us
-    plan = _planned(times, middle_us, policy, percent)
+    plan = _planned(times, halves[1].first_us, policy, percent)
+    bad: dict[str, float] = {}
     for n in range(1, ROUNDS + 1):
         text = _written(plan, document, percent, times, trace)
         proposed = read_limits(text, "the suggestion").policy
@@ -81,11 +81,9 @@ def suggest(trace: Trace, halves: Sequence[Trace], base: str, percent: float, si
         bad = {**_losers(later, proposed, GREATER * percent), **_losers(course, proposed, percent)}
         if not bad:
             return text
-        if n == ROUNDS:
-            said = ", ".join(f"{name} {lost:.2f} %" for name, lost in bad.items())
-            raise NoSuggestion(f"after {n} rounds more than {percent:g} % are still lost: {said}")
         _raise(plan, bad)
-    raise AssertionError("the last round returns or raises")
+    said = ", ".join(f"{name} {lost:.2f} %" for name, lost in bad.items())
+    raise NoSuggestion(f"after {ROUNDS} rounds more than {percent:g} % are still lost: {said}")
 
 
 def _times(trace: Trace, policy: Policy) -> dict[str, array[int]]:
@@ -196,12 +194,7 @@ def _rejects(policy: Policy, name: str) -> bool:
 
 def _raise(plan: _Plan, names: Iterable[str]) -> None:
     """More for these, and for all together."""
-    for name in dict.fromkeys(names):
-        for number in plan.categories.get(name, ()):
-            more = ceil(_RAISED_BY * number.limit.max)
-            number.limit = replace_max(number.limit, number.limit.max + more)
-            number.raised += more
-    for number in plan.together:
+    for number in (*plan.together, *(number for name in names for number in plan.categories.get(name, ()))):
         more = ceil(_RAISED_BY * number.limit.max)
         number.limit = replace_max(number.limit, number.limit.max + more)
         number.raised += more

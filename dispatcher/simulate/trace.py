@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from difflib import get_close_matches
+from itertools import chain
 from math import isfinite
 from typing import Any, BinaryIO, Final
 
@@ -51,15 +52,10 @@ def read_trace(file: BinaryIO, name: str, into: Arrivals, advance: Callable[[int
     if first is None:
         raise TraceError(f"{name}: line 1: nothing here, expected JSON lines, or CSV with a header")
     read = _read_json if first[1].startswith((b"{", b"[")) else _read_csv
-    for arrival in read(_from(first, lines), name):
+    for arrival in read(chain([first], lines), name):
         into.add(arrival)
-    if not into.count:
+    if not len(into):
         raise TraceError(f"{name}: line {first[0]}: no event here or below, expected at least one")
-
-
-def _from(first: tuple[int, bytes], rest: Iterator[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
-    yield first
-    yield from rest
 
 
 def _lines(file: BinaryIO, name: str, advance: Callable[[int], None]) -> Iterator[tuple[int, bytes]]:
@@ -188,48 +184,40 @@ def _shown(value: object) -> str:
 
 
 def _read_csv(lines: Iterator[tuple[int, bytes]], name: str) -> Iterator[Arrival]:
-    rows = _Rows(lines, name)
-    header = [cell.strip() for cell in next(rows.read)]
+    rows = _csv_rows(lines, name)
+    line, first = next(rows)
+    header = [cell.strip() for cell in first]
     for place, column in enumerate(header, 1):
         if column not in _KNOWN and not _LABEL.fullmatch(column):
             raise TraceError(
-                f"{name}: line {rows.line}, column {place}: the column {_shown(column)} is not known, expected a "
+                f"{name}: line {line}, column {place}: the column {_shown(column)} is not known, expected a "
                 f"header with time, category and some of {', '.join(_CHECKED)}, labels.NAME"
             )
         if column in header[: place - 1]:
-            raise TraceError(f"{name}: line {rows.line}, column {place}: the column {_shown(column)} stands here twice")
+            raise TraceError(f"{name}: line {line}, column {place}: the column {_shown(column)} stands here twice")
     for missing in {"time", "category"} - set(header):
-        raise TraceError(f"{name}: line {rows.line}: a header without the column {missing}, expected time and category")
-    for cells in rows.read:
+        raise TraceError(f"{name}: line {line}: a header without the column {missing}, expected time and category")
+    for line, cells in rows:
         if len(cells) != len(header):
             said = f"{len(cells)} columns, expected {len(header)} as the header has"
-            raise TraceError(f"{name}: line {rows.line}, column {min(len(cells), len(header)) + 1}: {said}")
+            raise TraceError(f"{name}: line {line}, column {min(len(cells), len(header)) + 1}: {said}")
         try:
-            yield _arrival(_cells(header, cells), rows.line)
+            yield _arrival(_cells(header, cells), line)
         except _Fault as fault:
             place = next((n for n, column in enumerate(header, 1) if column.partition(".")[0] == fault.key), 1)
-            raise TraceError(f"{name}: line {rows.line}, column {place}: {fault}") from None
+            raise TraceError(f"{name}: line {line}, column {place}: {fault}") from None
 
 
-class _Rows:
-    """The rows of a CSV file; ``line`` is where the last one begins."""
-
-    def __init__(self, lines: Iterator[tuple[int, bytes]], name: str) -> None:
-        self.line = 1
-        self._lines = lines
-        self._name = name
-        self.read = self._rows()
-
-    def _rows(self) -> Iterator[list[str]]:
-        for number, raw in self._lines:
-            self.line = number
-            try:
-                yield next(csv.reader(io.StringIO(raw.decode("utf-8")), strict=True, skipinitialspace=True))
-            except UnicodeDecodeError as error:
-                said = f"the byte 0x{raw[error.start]:02x} is not UTF-8, expected text in UTF-8"
-                raise TraceError(f"{self._name}: line {number}, column {error.start + 1}: {said}") from None
-            except csv.Error as error:
-                raise TraceError(f"{self._name}: line {number}: not CSV ({error}), expected one event") from None
+def _csv_rows(lines: Iterator[tuple[int, bytes]], name: str) -> Iterator[tuple[int, list[str]]]:
+    """The cells of each line, with its number."""
+    for number, raw in lines:
+        try:
+            yield number, next(csv.reader(io.StringIO(raw.decode("utf-8")), strict=True, skipinitialspace=True))
+        except UnicodeDecodeError as error:
+            said = f"the byte 0x{raw[error.start]:02x} is not UTF-8, expected text in UTF-8"
+            raise TraceError(f"{name}: line {number}, column {error.start + 1}: {said}") from None
+        except csv.Error as error:
+            raise TraceError(f"{name}: line {number}: not CSV ({error}), expected one event") from None
 
 
 def _cells(header: list[str], cells: list[str]) -> dict[str, Any]:

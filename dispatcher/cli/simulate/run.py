@@ -97,7 +97,7 @@ def _fill(terminal: Terminal, asked: Asked, settings: Settings, arrivals: Arriva
         span = format_duration(asked.recorded_us)
         with server_to_look_at(settings) as server:
             read_recorded(client_of_namespace(settings, server), keys_of(settings)[0], asked.recorded_us, arrivals)
-            if not arrivals.count:
+            if not len(arrivals):
                 raise Ended(USAGE, f"no event came to namespace {settings.namespace} in the last {span}")
         terminal.say(SPREAD)
         return
@@ -151,7 +151,7 @@ class _Answer:
             ends.write(asked.events)
         failures = [failure for case in cases if (failure := case.failure(after.course)) is not None]
         if asked.svg is not None:
-            title = f"{self._arrivals.count:,} events by {self._named(self._proposed)}"
+            title = f"{len(self._arrivals):,} events by {self._named(self._proposed)}"
             against = "" if self._other is None else f", before by {self._named(self._other)}"
             asked.svg.write_text(picture.drawn(before, after, title + against), encoding="utf-8")
         suggestion = None if asked.lost_percent is None else self._suggest(asked.lost_percent)
@@ -190,7 +190,7 @@ class _Answer:
         from dispatcher.cli.simulate.view import drawn
 
         compared = "" if self._other is None else f", against {self._named(self._other)}"
-        self._terminal.say(f"{self._arrivals.count:,} events by {self._named(self._proposed)}{compared}")
+        self._terminal.say(f"{len(self._arrivals):,} events by {self._named(self._proposed)}{compared}")
         self._terminal.draw(*drawn(before, after))
 
     @staticmethod

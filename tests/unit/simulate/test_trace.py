@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from dispatcher.core.units import US
-from dispatcher.simulate.arrivals import PLAIN, Arrival, Arrivals, Details
+from dispatcher.simulate.arrivals import PLAIN, Arrival, Arrivals, Details, Part
 from dispatcher.simulate.trace import MOST_BYTES, TraceError, read_trace
 
 NOON_US = 1_769_860_800 * US
@@ -132,7 +132,7 @@ def test_more_arrivals_than_fit_in_memory_come_in_order_again_and_again() -> Non
         expected = sorted(came)
         assert list(kept) == list(kept) == expected
         assert (len(kept), kept.first_us, kept.last_us) == (2_500, expected[0].at_us, expected[-1].at_us)
-        half = kept.between(100, 200)
+        half = Part(kept, 100, 200)
         assert list(half) == [each for each in expected if 100 <= each.at_us < 200]
 
 
