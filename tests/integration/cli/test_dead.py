@@ -487,17 +487,18 @@ def test_an_interrupted_replay_ends_its_chunk_and_says_how_far_it_came(redis: Da
 
 @contextmanager
 def held(server: RedisServer, *arguments: str) -> Iterator[tuple[Forked, threading.Event]]:
-    """``dispatcher dead ARGUMENTS`` that has begun, and comes no further until the event is set."""
-    goes_on = threading.Event()
+    """``dispatcher dead ARGUMENTS`` that asks for its second chunk, and gets no answer until the event is set."""
+    is_held, goes_on = threading.Event(), threading.Event()
 
     def hold(_piece: bytes) -> None:
         if not goes_on.is_set() and redis.xlen(KEYS.dead) < FEW:
+            is_held.set()
             goes_on.wait(PATIENCE_S)
 
     with server.client() as redis, DelayProxy(server.socket) as proxy:
         proxy.on_call = hold
         with started("dead", *arguments, DISPATCHER_REDIS_URL=proxy.url) as process:
-            until(lambda: redis.xlen(KEYS.dead) < FEW, "the beginning")
+            until(is_held.is_set, "the second chunk")
             yield process, goes_on
 
 
