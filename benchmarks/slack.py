@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -55,10 +56,9 @@ def slack(folder: Path) -> Iterator[Slack]:
 
 def main() -> None:
     """Say the address in one line of JSON, and answer until SIGTERM."""
-    stand_in = StandIn(setup=Setup(clock=time.monotonic))
-    stand_in.start()
-    print(json.dumps({"base_url": stand_in.base_url, "token": stand_in.token}), flush=True)  # noqa: T201 - to its parent
-    stand_in.serve_forever()
+    with StandIn(setup=Setup(clock=time.monotonic)) as stand_in:
+        print(json.dumps({"base_url": stand_in.base_url, "token": stand_in.token}), flush=True)  # noqa: T201 - to its parent
+        signal.pause()
 
 
 if __name__ == "__main__":

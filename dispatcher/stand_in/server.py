@@ -33,7 +33,6 @@ class StandIn:
         self._server: Server | None = None
         self._thread: threading.Thread | None = None
         self._watch: Watch | None = None
-        self._ended = threading.Event()
 
     @property
     def port(self) -> int:
@@ -72,7 +71,6 @@ class StandIn:
 
     def start(self) -> None:
         """Listen, and answer in the background; raises ``ConfigError`` when the port is taken."""
-        self._ended.clear()
         self._server = self._bind()
         self._port = self._server.server_port
         if not (is_down := self._is_down()):
@@ -87,16 +85,6 @@ class StandIn:
             self._watch.stop()
             self._watch = None
         self._close()
-        self._ended.set()
-
-    def serve_forever(self) -> None:
-        """Return after ``stop`` was called, by a signal's handler for example; starts what is not started yet."""
-        if self._server is None:
-            self.start()
-        try:
-            self._ended.wait()
-        finally:
-            self.stop()
 
     def go_down(self) -> None:
         """From now on connections are refused; those that are open end. The port stays ours."""

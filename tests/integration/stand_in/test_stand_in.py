@@ -364,14 +364,3 @@ def test_a_request_beyond_all_measure_is_refused(slack: StandIn) -> None:
 def test_a_taken_port_is_named(slack: StandIn) -> None:
     with pytest.raises(ConfigError, match=f"port {slack.port} on 127.0.0.1"):
         StandIn(slack.port).start()
-
-
-def test_serve_forever_returns_after_a_stop() -> None:
-    slack = StandIn()
-    slack.start()
-    server = threading.Thread(target=slack.serve_forever)
-    server.start()
-    assert post(slack)["ok"] is True
-    slack.stop()
-    server.join(5)
-    assert not server.is_alive()
