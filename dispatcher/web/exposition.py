@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from itertools import accumulate
-from typing import Final
+from typing import Final, TypeAlias
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
@@ -22,6 +22,9 @@ from dispatcher.core.limits import EVERYTHING, Kind, Limit, Reason
 from dispatcher.core.policy import GLOBAL_SCOPE
 from dispatcher.core.units import US, format_duration
 from dispatcher.slack.replies import BUCKETS_S as REQUEST_BUCKETS_S
+
+Samples: TypeAlias = Mapping[tuple[str, ...], float] | float
+"""Figures by the values of the labels; one figure where there are no labels."""
 
 PREFIX: Final = "dispatcher_"
 NO_CATEGORY: Final = ""
@@ -56,19 +59,16 @@ def families(facts: Facts) -> Iterator[Metric]:
     yield from _identity(facts)
 
 
-def _counter(
-    name: str, told: str, labels: Sequence[str], samples: Mapping[tuple[str, ...], float] | float
-) -> CounterMetricFamily:
-    family = CounterMetricFamily(PREFIX + name, told, labels=labels)
-    for values, number in samples.items() if isinstance(samples, Mapping) else (((), samples),):
-        family.add_metric(values, number)
-    return family
+def counter(name: str, told: str, labels: Sequence[str], samples: Samples) -> Metric:
+    """The family of a counter."""
+    return _filled(CounterMetricFamily(PREFIX + name, told, labels=labels), samples)
 
 
-def _gauge(
-    name: str, told: str, labels: Sequence[str], samples: Mapping[tuple[str, ...], float] | float
-) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(PREFIX + name, told, labels=labels)
+def _gauge(name: str, told: str, labels: Sequence[str], samples: Samples) -> Metric:
+    return _filled(GaugeMetricFamily(PREFIX + name, told, labels=labels), samples)
+
+
+def _filled(family: CounterMetricFamily | GaugeMetricFamily, samples: Samples) -> Metric:
     for values, number in samples.items() if isinstance(samples, Mapping) else (((), samples),):
         family.add_metric(values, number)
     return family
@@ -95,10 +95,10 @@ def _events(facts: Facts) -> Iterator[Metric]:
             ended[outcome, reason or Reason.OK.value] += number
             if reason in CAUSES:
                 suppressed[label, _LIMITS.get(Reason(reason), reason)] += number
-    yield _counter("events_received", "Events that were taken and read.", ["category"], received)
-    yield _counter("events", "Events that ended, by what became of them.", ["category", "outcome"], events)
-    yield _counter("events_ended", "Events that ended, by why.", ["outcome", "reason"], ended)
-    yield _counter(
+    yield counter("events_received", "Events that were taken and read.", ["category"], received)
+    yield counter("events", "Events that ended, by what became of them.", ["category", "outcome"], events)
+    yield counter("events_ended", "Events that ended, by why.", ["outcome", "reason"], ended)
+    yield counter(
         "suppressed",
         "Events that a limit, a silence, quiet hours or a repeat ended.",
         ["category", "limit"],
@@ -111,7 +111,7 @@ def _events(facts: Facts) -> Iterator[Metric]:
             name = scope.removeprefix("category:")
             known = scope == GLOBAL_SCOPE or name in facts.categories
             shadowed[scope if known else OTHER, limit] += number
-    yield _counter(
+    yield counter(
         "shadow_denied",
         "Events that a limit would have refused that is not enforced.",
         ["scope", "limit"],
@@ -132,7 +132,7 @@ def _totals(facts: Facts) -> Iterator[Metric]:
             counts.get("limits_refused", 0),
         ),
     ):
-        yield _counter(name, told, [], number)
+        yield counter(name, told, [], number)
 
 
 def _durations(facts: Facts) -> Iterator[Metric]:
@@ -146,7 +146,7 @@ def _durations(facts: Facts) -> Iterator[Metric]:
         _fields(counts, "delivery"),
     )
     requests = Counter({(method, result): number for (method, result), number in _fields(counts, "slack").items()})
-    yield _counter(
+    yield counter(
         "slack_requests", "Requests to Slack.", ["method", "result"], dict(requests.most_common(_MOST_RESULTS))
     )
     yield _histogram(

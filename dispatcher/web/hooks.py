@@ -25,7 +25,7 @@ from dispatcher.errors import InvalidEvent
 from dispatcher.logs.event_log import EventLog
 from dispatcher.settings.templating import JinjaTemplate, PartMissing, compile_mapping
 from dispatcher.web.auth import Caller, secret_in
-from dispatcher.web.ingest import Ingest
+from dispatcher.web.ingest import Ingest, kind_of
 from dispatcher.web.problems import Problem, unavailable
 from dispatcher.web.threads import Threads
 
@@ -149,8 +149,7 @@ class Hooks:
 
 def _content(request: Request, body: bytes) -> bytes:
     """The JSON of a request: its body, or the field ``payload`` of a form, as GitHub sends by default."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/x-www-form-urlencoded" or not body.startswith(_PAYLOAD):
+    if kind_of(request) != "application/x-www-form-urlencoded" or not body.startswith(_PAYLOAD):
         return body
     return unquote_to_bytes(body.removeprefix(_PAYLOAD).partition(b"&")[0].replace(b"+", b" "))
 

@@ -121,7 +121,7 @@ class Ingest:
 
     async def post_text(self, request: Request, body: bytes) -> Response:
         """``POST /v1/events/{category}``: the body is the text, headers are further fields."""
-        if _kind(request).startswith("multipart/"):
+        if kind_of(request).startswith("multipart/"):
             raise _unsupported(request, "the text itself")
         events = await self.valid([_text_payload(request, body)], request)
         return JSONResponse((await self.enqueue(events, request)).done(), HTTPStatus.ACCEPTED)
@@ -178,7 +178,7 @@ class Ingest:
 
 def payloads_in(request: Request, body: bytes) -> Iterable[object]:
     """What stands for an event in a request, in order: a decoded value, or the ``InvalidEvent`` that it is."""
-    kind = _kind(request)
+    kind = kind_of(request)
     if kind == cloudevents.BATCH:
         return map(_cloud_payload, _array(body))
     if kind == cloudevents.STRUCTURED:
@@ -302,12 +302,13 @@ def _header_text(value: str) -> str:
         return value
 
 
-def _kind(request: Request) -> str:
+def kind_of(request: Request) -> str:
+    """Its content type, without parameters."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def _unsupported(request: Request, expected: str) -> Problem:
-    return Problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"the content type is {_kind(request)!r}, expected {expected}")
+    return Problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"the content type is {kind_of(request)!r}, expected {expected}")
 
 
 def _idempotency_key(request: Request) -> str | None:

@@ -12,7 +12,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder, generate_latest
 from prometheus_client.registry import Collector
 from starlette.requests import Request
@@ -24,7 +24,7 @@ from dispatcher.app.operating import Desk
 from dispatcher.errors import ConfigError
 from dispatcher.web.auth import caller_of
 from dispatcher.web.bounds import Endpoint
-from dispatcher.web.exposition import PREFIX, families
+from dispatcher.web.exposition import PREFIX, counter, families
 from dispatcher.web.problems import AWAY_RETRY_S, Problem
 from dispatcher.web.threads import Threads
 
@@ -42,8 +42,8 @@ class Traffic:
     """Counts requests and events of this process, in its event loop."""
 
     def __init__(self) -> None:
-        self._requests: Counter[tuple[str, str]] = Counter()
-        self._events: Counter[tuple[str, str]] = Counter()
+        self._requests: Counter[tuple[str, ...]] = Counter()
+        self._events: Counter[tuple[str, ...]] = Counter()
 
     def note(self, route: str, code: int) -> None:
         """One request and its answer."""
@@ -51,14 +51,8 @@ class Traffic:
 
     def families(self) -> Iterator[Metric]:
         """What was counted."""
-        for name, told, labels, counts in (
-            ("http_requests", "Requests, by route and answer.", ("route", "code"), self._requests),
-            ("http_events", "Events in requests, by token and result.", ("source", "result"), self._events),
-        ):
-            family = CounterMetricFamily(PREFIX + name, told, labels=labels)
-            for values, number in counts.items():
-                family.add_metric(values, number)
-            yield family
+        yield counter("http_requests", "Requests, by route and answer.", ["route", "code"], self._requests)
+        yield counter("http_events", "Events in requests, by token and result.", ["source", "result"], self._events)
 
     def of_events(self, endpoint: Endpoint) -> Endpoint:
         """The endpoint, whose answers say how many events were enqueued and how many were duplicates."""

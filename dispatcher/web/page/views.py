@@ -162,7 +162,7 @@ def _shadow(shadowed: Shadowed) -> Bar:
 
 
 def _part(usage: Usage) -> float:
-    return round(100 * min(1.0, usage.used / usage.limit.max), 1) if usage.limit.max else 100.0
+    return round(100 * min(1.0, usage.used / usage.limit.max), 1)
 
 
 def _stopped(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
@@ -346,7 +346,7 @@ class Rule:
     said: Sequence[str]
 
 
-def rules_of(policy: Policy, now_us: int, category: str | None = None) -> list[Rule]:
+def rules_of(policy: Policy, now_us: int, category: str | None) -> list[Rule]:
     """All rules, or those that an event of the category follows."""
     found = rules(policy, () if category is None else (category,))
     if category is not None:
