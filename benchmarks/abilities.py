@@ -7,18 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from redis import Redis
 from redis.exceptions import NoScriptError
 
 from benchmarks.effort import Effort
 from benchmarks.figures import Proofs, Table
-from benchmarks.libraries import US, Peer, take
+from benchmarks.libraries import Peer, take
 from benchmarks.rounds import script_calls
 from benchmarks.waiting import together
+from dispatcher.core.units import US
 from dispatcher.limiter import Admitted, Denied, FirstOf, Limit, Limiter, Scope
-from tests.support.servers import RedisServer
+from tests.support.servers import Database, RedisServer
 
 MINUTE_S: Final = 60
 AT_S: Final = 1_732_100_040.0
@@ -281,7 +282,7 @@ def _admitted(bench: _Bench, scope: Scope, now_us: int) -> int:
     return int(type(bench.limiter.try_acquire(scope, now_us=now_us)) is Admitted)
 
 
-def _immortal(client: Any) -> int:  # noqa: ANN401 - redis-py types each answer as everything it could ever be
+def _immortal(client: Database) -> int:
     return sum(client.pttl(name) == -1 for name in client.scan_iter())
 
 

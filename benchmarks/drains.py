@@ -8,16 +8,18 @@ start of processes nor the sleep of those who poll counts for anybody.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from benchmarks.figures import Proofs, Unproven
+from benchmarks.figures import Proofs, Spread, Unproven
 from benchmarks.processes import Process, cpu_s
+from benchmarks.stage import server_cpu_s
 from benchmarks.storms import Storm
+from dispatcher.core.units import US
 from tests.support.servers import Database
 
-US: Final = 1_000_000
 LOOK_S: Final = 0.01
 """Between two looks, each of one small command."""
 
@@ -104,7 +106,24 @@ def watch(queue: Queue, client: Database, workers: Process) -> float:
     return time.monotonic() - begun
 
 
-def server_cpu_s(client: Database) -> float:
-    """What the server has used since it began."""
-    used = client.info("cpu")
-    return float(used["used_cpu_user"]) + float(used["used_cpu_sys"])
+def drain_in_turn(queues: Sequence[Queue], client: Database, rounds: int, proofs: Proofs) -> dict[str, list[Drain]]:
+    """One drain of each in each round, one after another; by the names of the queues."""
+    drains: dict[str, list[Drain]] = {queue.name: [] for queue in queues}
+    for _ in range(rounds):
+        for queue in queues:
+            drains[queue.name].append(drain(queue, client, proofs))
+    return drains
+
+
+def costs(drains: Sequence[Drain]) -> tuple[Spread, Spread, Spread]:
+    """Events a second; microseconds of CPU time for one, of the workers and of the server."""
+    return (
+        Spread.of(US / each.wall_us for each in drains),
+        Spread.of(each.workers_us for each in drains),
+        Spread.of(each.server_us for each in drains),
+    )
+
+
+def times_as_fast(drains: dict[str, list[Drain]], ours: str, theirs: str) -> Spread:
+    """How many times as fast ours is, taken inside each round."""
+    return Spread.of(b.wall_us / a.wall_us for a, b in zip(drains[ours], drains[theirs], strict=True))

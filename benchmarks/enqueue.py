@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
-from redis import Redis
 from rq import Queue
 
 from benchmarks.effort import Effort
@@ -15,6 +15,7 @@ from benchmarks.rounds import Contender, Lap, cpu, interleave, rate, ratio, wall
 from benchmarks.stage import stage
 from benchmarks.storms import Storm
 from dispatcher import Producer
+from tests.support.servers import Database
 
 SEND: Final = "send, one by one"
 SEND_MANY: Final = "send_many"
@@ -32,7 +33,7 @@ def run(effort: Effort) -> Report:
     return Report((_table(laps),), tuple(_goals(laps)), proofs.collected())
 
 
-def _contenders(client: Redis, effort: Effort) -> tuple[Contender, ...]:
+def _contenders(client: Database, effort: Effort) -> tuple[Contender, ...]:
     few, many = effort.of(500, quick=50), effort.of(5_000, quick=500)
     rows = [(category, text) for category, text, _ in Storm(many).rows()]
     events = [{"category": category, "text": text} for category, text in rows]
@@ -46,24 +47,28 @@ def _contenders(client: Redis, effort: Effort) -> tuple[Contender, ...]:
         for row in rows[:few]:
             queue.enqueue(_JOB, *row)
 
-    def contender(name: str, hand_over: Callable[[], object], count: int, lane: str) -> Contender:
-        def decide() -> int:
-            hand_over()
-            return int(client.llen(lane))
+    def enqueue_many() -> None:
+        queue.enqueue_many([Queue.prepare_data(_JOB, args=row) for row in rows])
 
-        return Contender(name, decide, count, count, client.flushdb, effort.of(2, quick=1), proof="enqueued by")
-
+    contender = partial(handing_over, client, effort)
     return (
-        contender(SEND, send, few, LANE),
+        contender(SEND, send, few),
         contender(ENQUEUE, enqueue, few, queue.key),
-        contender(SEND_MANY, lambda: producer.send_many(events), many, LANE),
-        contender(
-            ENQUEUE_MANY,
-            lambda: queue.enqueue_many([Queue.prepare_data(_JOB, args=row) for row in rows]),
-            many,
-            queue.key,
-        ),
+        contender(SEND_MANY, lambda: producer.send_many(events), many),
+        contender(ENQUEUE_MANY, enqueue_many, many, queue.key),
     )
+
+
+def handing_over(  # noqa: PLR0913, PLR0917 - the server and the effort, and what differs
+    client: Database, effort: Effort, name: str, hand_over: Callable[[], object], count: int, lane: str = LANE
+) -> Contender:
+    """Hands so many events over, which stand on the lane then."""
+
+    def decide() -> int:
+        hand_over()
+        return int(client.llen(lane))
+
+    return Contender(name, decide, count, count, client.flushdb, effort.of(2, quick=1), proof="enqueued by")
 
 
 def _table(laps: dict[str, list[Lap]]) -> Table:

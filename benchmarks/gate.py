@@ -13,17 +13,16 @@ from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
 from benchmarks.effort import Cores, Effort
-from benchmarks.figures import Goal, Proofs, Report, Table
+from benchmarks.figures import Goal, Proofs, Report
 from benchmarks.recipe import RECIPE
-from benchmarks.rounds import Contender, Lap, cpu, interleave, rate, ratio, server, wall
+from benchmarks.rounds import Contender, Lap, decisions_table, interleave, ratio
 from benchmarks.stage import stage
+from benchmarks.storms import WINDOW, WINDOW_US
 from dispatcher.limiter import Admitted, AsyncLimiter, Limit, Limiter, Scope
 
 TYPES: Final = 20
 BATCH: Final = 128
 TASKS: Final = 50
-WINDOW: Final = "30m"
-WINDOW_US: Final = Limit.parse(f"1/{WINDOW}").window_us
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,7 @@ def run(effort: Effort) -> Report:
             aio = AsyncRedis(unix_socket_path=str(redis.socket))
             for mix in mixes:
                 laps = interleave(_contenders(mix, client, aio, loop, effort, where), effort, client, proofs)
-                tables.append(_table(mix, laps, where))
+                tables.append(decisions_table(mix.title + where, laps, RECIPE_SYNC, "the recipe"))
                 goals += _goals(mix, laps, where)
             loop.run(aio.aclose())
     return Report(tuple(tables), tuple(goals), proofs.collected())
@@ -91,15 +90,6 @@ def _contenders(  # noqa: PLR0913, PLR0917 - two clients of one server, and how 
     asked = _RecipeCalls(mix)
     recipe, async_recipe = client.register_script(RECIPE), aio.register_script(RECIPE)
 
-    def one_by_one() -> int:
-        return sum(type(limiter.try_acquire(scopes)) is Admitted for scopes in calls)
-
-    def in_batches() -> int:
-        verdicts = itertools.chain.from_iterable(
-            limiter.try_acquire_many(calls[at : at + BATCH]) for at in range(0, len(calls), BATCH)
-        )
-        return sum(type(verdict) is Admitted for verdict in verdicts)
-
     def by_recipe() -> int:
         return sum(int(recipe(keys=keys, args=args)) for keys, args in asked)
 
@@ -115,12 +105,25 @@ def _contenders(  # noqa: PLR0913, PLR0917 - two clients of one server, and how 
 
     return (
         contender(RECIPE_SYNC, by_recipe),
-        contender(ONE, one_by_one),
-        contender(MANY, in_batches, passes=4),
+        contender(ONE, lambda: one_by_one(limiter, calls)),
+        contender(MANY, lambda: in_batches(limiter, calls), passes=4),
         contender(CONCURRENT, lambda: loop.run(_shared(acquired, calls, TASKS)), passes=2),
         contender(RECIPE_ASYNC, lambda: loop.run(_shared(admitted, asked, 1))),
         contender(RECIPE_TASKS, lambda: loop.run(_shared(admitted, asked, TASKS))),
     )
+
+
+def one_by_one(limiter: Limiter, calls: Sequence[tuple[Scope, ...]]) -> int:
+    """A call for each decision; how many were admitted."""
+    return sum(type(limiter.try_acquire(scopes)) is Admitted for scopes in calls)
+
+
+def in_batches(limiter: Limiter, calls: Sequence[tuple[Scope, ...]]) -> int:
+    """``BATCH`` decisions a call; how many were admitted."""
+    verdicts = itertools.chain.from_iterable(
+        limiter.try_acquire_many(calls[at : at + BATCH]) for at in range(0, len(calls), BATCH)
+    )
+    return sum(type(verdict) is Admitted for verdict in verdicts)
 
 
 class _RecipeCalls:
@@ -148,17 +151,6 @@ async def _shared(ask: Callable[[Any], Awaitable[bool]], calls: Sequence[Any] | 
         return admitted
 
     return sum(await asyncio.gather(*(task() for _ in range(tasks))))
-
-
-def _table(mix: Mix, laps: dict[str, list[Lap]], where: str) -> Table:
-    return Table(
-        mix.title + where,
-        ("", "decisions/s", "us", "of it in the server, us", "CPU of both, us", "times the recipe"),
-        tuple(
-            (name, rate(each), wall(each), server(each), cpu(each), ratio(laps, name, RECIPE_SYNC))
-            for name, each in laps.items()
-        ),
-    )
 
 
 def _goals(mix: Mix, laps: dict[str, list[Lap]], where: str) -> list[Goal]:

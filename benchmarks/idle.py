@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.backlog import LIMITS, PARKED, Size, build, environment
-from benchmarks.drains import server_cpu_s
 from benchmarks.effort import Effort
 from benchmarks.figures import Goal, Proofs, Report, Spread, Table
 from benchmarks.ours import COMMAND, KEYS, await_sleep, settled
 from benchmarks.processes import Process, cpu_s
 from benchmarks.scripts import QUICK
-from benchmarks.stage import stage
+from benchmarks.stage import server_cpu_s, stage
 from tests.support.servers import Database, RedisServer
 from tests.support.serving import Serving
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -17,9 +16,9 @@ from benchmarks.effort import Effort
 from benchmarks.figures import Cell, Goal, Proofs, Report, Spread, Table, Unproven
 from benchmarks.ours import await_sleep, settled, worker
 from benchmarks.processes import Process
-from benchmarks.slack import Slack, slack
+from benchmarks.slack import Slack
 from benchmarks.slowlog import tail
-from benchmarks.stage import stage
+from benchmarks.stage import stage_with_slack
 from dispatcher import Producer
 from tests.support.servers import Database
 
@@ -48,12 +47,8 @@ def run(effort: Effort) -> Report:
     awake: list[list[float]] = []
     throughputs: list[float] = []
     loaded: dict[int, list[list[float]]] = {load: [] for load in LOADS}
-    with (
-        tempfile.TemporaryDirectory(prefix="bench-") as made,
-        stage(effort.cores) as (server, client),
-        slack(Path(made)) as posted,
-    ):
-        limits = Path(made) / "limits.yaml"
+    with stage_with_slack(effort.cores) as (server, client, posted, folder):
+        limits = folder / "limits.yaml"
         limits.write_text(LIMITS, encoding="utf-8")
         with worker(server.url, posted, limits, WORKERS) as workers:
             await_sleep(client, workers, WORKERS)
@@ -62,7 +57,7 @@ def run(effort: Effort) -> Report:
             for _ in range(effort.rounds):
                 gaps = [chance.uniform(SHORTEST_S, LONGEST_S) for _ in range(sends)]
                 idle.append(sender.send(gaps))
-                with _no_core_asleep(Path(made)):
+                with _no_core_asleep(folder):
                     awake.append(sender.send(gaps))
                 throughputs.append(at_once * _MS / max(sender.send([0.0] * at_once)))
                 for load in LOADS:

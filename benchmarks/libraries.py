@@ -23,7 +23,6 @@ from tests.support.servers import RedisServer
 FOLDER: Final = Path(__file__).parents[1] / "build" / "bench"
 """Where ``make bench`` puts them; searched last, so that nothing of ours is replaced."""
 
-US: Final = 1_000_000
 _UNITS: Final = {1: "sec", 60: "min", 3_600: "hour"}
 
 

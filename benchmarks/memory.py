@@ -12,7 +12,7 @@ from benchmarks.ours import await_sleep, send, settled, told, worker
 from benchmarks.processes import Process, rss_bytes
 from benchmarks.simulation import Simulation
 from benchmarks.slack import slack
-from benchmarks.stage import stage
+from benchmarks.stage import server_bytes, stage
 from benchmarks.storms import Storm
 from dispatcher.core.limits import Limit
 from dispatcher.core.policy import CategoryRule, OnLimit, Policy
@@ -51,12 +51,12 @@ def _waiting(client: Database, events: int, proofs: Proofs) -> Table:
     )
     _simulated(client, policy, 10)  # scripts and buffers are there
     client.flushall()
-    empty = _used(client)
+    empty = server_bytes(client)
     simulation = Simulation(client, policy, 1)
     simulation.send(events, "disks")
-    queued = _used(client) - empty
+    queued = server_bytes(client) - empty
     simulation.run(until_us=simulation.clock.now_us)
-    parked = _used(client) - empty
+    parked = server_bytes(client) - empty
     look = simulation.books.snapshot()
     proofs.add("parked", look.parked, events - 1)
     proofs.add("sent", look.totals["sent"], 1)
@@ -78,9 +78,9 @@ def _queued_by_default(client: Database, policy: Policy, events: int) -> int:
     """The memory of events on the queue where the server keeps small hashes as it does by default."""
     before = client.config_get("hash-max-listpack-value")
     client.config_set("hash-max-listpack-value", 64)
-    empty = _used(client)
+    empty = server_bytes(client)
     Simulation(client, policy, 1).send(events, "disks")
-    queued = _used(client) - empty
+    queued = server_bytes(client) - empty
     client.execute_command("FLUSHALL", "SYNC")
     client.config_set("hash-max-listpack-value", before["hash-max-listpack-value"])
     return queued
@@ -101,14 +101,14 @@ def _working(server: RedisServer, client: Database, effort: Effort, proofs: Proo
         limits.write_text(storm.limits_yaml(), encoding="utf-8")
         with worker(server.url, posted, limits) as process:
             await_sleep(client, process, 1)
-            rows.append(("asleep, before the first event", rss_bytes(process.pid) / MB, _used(client) / MB))
+            rows.append(("asleep, before the first event", rss_bytes(process.pid) / MB, server_bytes(client) / MB))
             sizes = (first, *(chunk for _ in range(chunks)))
             for n, size in enumerate(sizes):
                 send(client, Storm(size))
                 _await_settled(client, process, sum(sizes[: n + 1]))
                 if n in {0, chunks}:
                     total = sum(sizes[: n + 1])
-                    rows.append((f"after {total:,} events", rss_bytes(process.pid) / MB, _used(client) / MB))
+                    rows.append((f"after {total:,} events", rss_bytes(process.pid) / MB, server_bytes(client) / MB))
             process.until(lambda: told(process) == sum(sizes), "the last log lines")
             proofs.add("settled", settled(client), sum(sizes))
             proofs.add("log lines", told(process), sum(sizes))
@@ -119,7 +119,3 @@ def _working(server: RedisServer, client: Database, effort: Effort, proofs: Proo
 
 def _await_settled(client: Database, process: Process, events: int) -> None:
     process.until(lambda: settled(client) == events, f"{events:,} settled events", seconds=600.0)
-
-
-def _used(client: Database) -> int:
-    return int(client.info("memory")["used_memory"])

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import itertools
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-from benchmarks.drains import US, Drain, drain
+from benchmarks.drains import costs, drain_in_turn, times_as_fast
 from benchmarks.effort import Effort
 from benchmarks.figures import Goal, Proofs, Report, Spread, Table
 from benchmarks.ours import Ours
 from benchmarks.rounds import Contender, Lap, interleave, ratio, server, wall
-from benchmarks.slack import slack
-from benchmarks.stage import stage
+from benchmarks.stage import server_bytes, stage, stage_with_slack
 from benchmarks.storms import WINDOW, WINDOW_US, Storm, channel
 from dispatcher.core.event import new_event_id
 from dispatcher.core.limits import ONCE_PREFIX, Kind
@@ -73,9 +70,9 @@ _NOTES: Final = (
 def _decisions(effort: Effort, proofs: Proofs) -> tuple[Table, list[Goal]]:
     live = effort.of(LIVE, quick=2_000)
     with stage(effort.cores) as (_, client), stage(effort.cores) as (_, keeping):
-        before = _used(keeping)
+        before = server_bytes(keeping)
         _take(keeping, live)
-        taken_mb = (_used(keeping) - before) / MB
+        taken_mb = (server_bytes(keeping) - before) / MB
         proofs.add("live keys", sum(1 for _ in keeping.scan_iter(f"*:scope:{ONCE_PREFIX}*", count=10_000)), live)
         contenders = _contenders(client, keeping, effort.of(BATCH * 40, quick=BATCH * 2))
         laps = interleave(contenders, effort, client, proofs)
@@ -145,33 +142,14 @@ _ONE: Final = Limit(1, window_us=WINDOW_US, kind=Kind.ONCE)
 
 def _storms(effort: Effort, proofs: Proofs) -> tuple[Table, list[Goal]]:
     events = effort.of(50_000, quick=2_000)
-    with (
-        tempfile.TemporaryDirectory(prefix="bench-") as made,
-        stage(effort.cores) as (redis, client),
-        slack(Path(made)) as posted,
-    ):
+    with stage_with_slack(effort.cores) as (redis, client, posted, folder):
         queues = [
-            Ours(name, storm, redis.url, posted, Path(made))
+            Ours(name, storm, redis.url, posted, folder)
             for name, storm in ((OVER, Storm(events)), (REPEATS, Repeats(events)))
         ]
-        drains: dict[str, list[Drain]] = {queue.name: [] for queue in queues}
-        for _ in range(effort.rounds):
-            for queue in queues:
-                drains[queue.name].append(drain(queue, client, proofs))
-    rows = [
-        (
-            name,
-            Spread.of(US / each.wall_us for each in of_one),
-            Spread.of(each.workers_us for each in of_one),
-            Spread.of(each.server_us for each in of_one),
-        )
-        for name, of_one in drains.items()
-    ]
+        drains = drain_in_turn(queues, client, effort.rounds, proofs)
+    rows = [(name, *costs(of_one)) for name, of_one in drains.items()]
     title = f"a full queue of {events:,} events, 99 % of them dropped, and one process"
     columns = ("", "events/s", "CPU of the worker, us", "CPU of the server, us")
-    times = Spread.of(a.wall_us / b.wall_us for a, b in zip(drains[OVER], drains[REPEATS], strict=True))
-    return Table(title, columns, tuple(rows)), [Goal(f"{REPEATS} / {OVER}", times, at_least=0.5)]
-
-
-def _used(client: Database) -> int:
-    return int(client.info("memory")["used_memory"])
+    goal = Goal(f"{REPEATS} / {OVER}", times_as_fast(drains, REPEATS, OVER), at_least=0.5)
+    return Table(title, columns, tuple(rows)), [goal]

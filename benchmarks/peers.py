@@ -11,14 +11,14 @@ from redis import Redis
 
 from benchmarks import abilities, libraries
 from benchmarks.effort import Effort
-from benchmarks.figures import Goal, Proofs, Report, Table
+from benchmarks.figures import Goal, Proofs, Report
+from benchmarks.gate import BATCH, TYPES, in_batches, one_by_one
 from benchmarks.libraries import Peer, take
-from benchmarks.rounds import Contender, Lap, cpu, interleave, rate, ratio, server, wall
+from benchmarks.rounds import Contender, decisions_table, interleave, ratio
 from benchmarks.stage import stage
-from dispatcher.limiter import Admitted, Limit, Limiter, Scope
+from dispatcher.core.units import US
+from dispatcher.limiter import Limit, Limiter, Scope
 
-BATCH: Final = 128
-TYPES: Final = 20
 MINUTE_S: Final = 60
 ONE: Final = "ours, one by one"
 MANY: Final = f"ours, {BATCH} a call"
@@ -40,7 +40,7 @@ def run(effort: Effort) -> Report:
             ("two scopes, 100/60s in all and 10/60s for each of 20 types", _two_scopes(client, peers, calls)),
         ):
             laps = interleave(contenders, effort, client, proofs)
-            tables.append(_table(title, laps))
+            tables.append(decisions_table(title, laps, ONE, ONE))
             goals += [
                 Goal(f"{title}: {ONE} / {name}", ratio(laps, ONE, name), at_least=1.0)
                 for name in laps
@@ -107,19 +107,9 @@ def two_calls(peer: Peer) -> Callable[[], bool]:
 
 def _ours(client: Redis, requests: Sequence[tuple[Scope, ...]], admitted: int) -> list[Contender]:
     limiter = Limiter(client, namespace="bench")
-
-    def one_by_one() -> int:
-        return sum(type(limiter.try_acquire(scopes)) is Admitted for scopes in requests)
-
-    def in_batches() -> int:
-        verdicts = itertools.chain.from_iterable(
-            limiter.try_acquire_many(requests[at : at + BATCH]) for at in range(0, len(requests), BATCH)
-        )
-        return sum(type(verdict) is Admitted for verdict in verdicts)
-
     return [
-        Contender(ONE, one_by_one, len(requests), admitted, client.flushdb),
-        Contender(MANY, in_batches, len(requests), admitted, client.flushdb, passes=3),
+        Contender(ONE, lambda: one_by_one(limiter, requests), len(requests), admitted, client.flushdb),
+        Contender(MANY, lambda: in_batches(limiter, requests), len(requests), admitted, client.flushdb, passes=3),
     ]
 
 
@@ -139,15 +129,4 @@ def _leave_the_minutes_end() -> None:
 
 
 def _limit(rate_: tuple[int, int]) -> Limit:
-    return Limit(rate_[0], window_us=rate_[1] * libraries.US)
-
-
-def _table(title: str, laps: dict[str, list[Lap]]) -> Table:
-    return Table(
-        title,
-        ("", "decisions/s", "us", "of it in the server, us", "CPU of both, us", "times ours, one by one"),
-        tuple(
-            (name, rate(each), wall(each), server(each), cpu(each), ratio(laps, name, ONE))
-            for name, each in laps.items()
-        ),
-    )
+    return Limit(rate_[0], window_us=rate_[1] * US)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,8 +14,8 @@ from benchmarks.latency import LIMITS
 from benchmarks.link import link
 from benchmarks.ours import await_sleep, settled, worker
 from benchmarks.processes import Process, cpu_s
-from benchmarks.slack import Slack, slack
-from benchmarks.stage import stage
+from benchmarks.slack import Slack
+from benchmarks.stage import stage_with_slack
 from dispatcher import Producer
 from tests.support.raw_server import CERTIFICATE
 from tests.support.servers import Database, RedisServer
@@ -62,12 +61,8 @@ def run(effort: Effort) -> Report:
     """In each round a new worker for each way: an event, another one, then many at once."""
     burst, proofs = effort.of(1_000, quick=20), Proofs()
     laps: dict[str, list[Lap]] = {way.name: [] for way in WAYS}
-    with (
-        tempfile.TemporaryDirectory(prefix="bench-") as made,
-        stage(effort.cores) as (server, client),
-        slack(Path(made)) as posted,
-    ):
-        runner = _Runner(server, client, posted, Path(made), proofs)
+    with stage_with_slack(effort.cores) as (server, client, posted, folder):
+        runner = _Runner(server, client, posted, folder, proofs)
         for _ in range(effort.rounds):
             for way in WAYS:
                 laps[way.name].append(runner.lap(way, burst))

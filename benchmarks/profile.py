@@ -6,24 +6,22 @@ import json
 import os
 import signal
 import sys
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import click
 from rich.console import Console
 
-from benchmarks.drains import US, server_cpu_s, watch
+from benchmarks.drains import watch
 from benchmarks.effort import Cores
 from benchmarks.figures import Cell, Proofs, Report, Table
 from benchmarks.ours import Ours
 from benchmarks.printing import show
 from benchmarks.processes import ROOT
 from benchmarks.sampled import CLOCKS
-from benchmarks.slack import slack
-from benchmarks.stage import stage
+from benchmarks.stage import server_cpu_s, stage_with_slack
 from benchmarks.storms import Storm
+from dispatcher.core.units import US
 from tests.support.servers import Database
 
 WIDTH: Final = 140
@@ -45,14 +43,10 @@ def main(events: int, clock: str, top: int, cores: str) -> None:
 def profile(storm: Storm, clock: str, top: int, cores: Cores) -> Report:
     """Who worked and who waited, the server's commands, and the functions."""
     proofs = Proofs()
-    with (
-        tempfile.TemporaryDirectory(prefix="bench-") as made,
-        stage(cores) as (server, client),
-        slack(Path(made)) as posted,
-    ):
-        file = Path(made) / "samples.json"
+    with stage_with_slack(cores) as (server, client, posted, folder):
+        file = folder / "samples.json"
         command = (sys.executable, "-m", "benchmarks.sampled", str(file), clock, "worker")
-        ours = Ours("ours", storm, server.url, posted, Path(made), command=command)
+        ours = Ours("ours", storm, server.url, posted, folder, command=command)
         ours.fill(client)
         with ours.workers(client) as worker:
             before, server_s = _commands(client), server_cpu_s(client)

@@ -7,12 +7,14 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from benchmarks.effort import Effort
-from benchmarks.figures import Proofs, Spread
+from benchmarks.figures import Proofs, Spread, Table
+from benchmarks.stage import server_cpu_s
+from dispatcher.core.units import US
+from tests.support.servers import Database
 
-US: Final = 1_000_000
 TURNS: Final = 3
 """How often each has its turn in a round: short turns, so that all meet the same disturbances."""
 
@@ -46,7 +48,9 @@ class Lap:
     cpu_us: float
 
 
-def interleave(contenders: Sequence[Contender], effort: Effort, client: Any, proofs: Proofs) -> dict[str, list[Lap]]:  # noqa: ANN401 - redis-py types each answer as everything it could ever be
+def interleave(
+    contenders: Sequence[Contender], effort: Effort, client: Database, proofs: Proofs
+) -> dict[str, list[Lap]]:
     """The laps of each contender, one a round. Every pass has to admit exactly what is expected."""
     laps: dict[str, list[Lap]] = {contender.name: [] for contender in contenders}
     for contender in contenders:  # connections, scripts and caches are there before the first round
@@ -91,7 +95,16 @@ def rate(laps: Iterable[Lap]) -> Spread:
     return Spread.of(US / lap.wall_us for lap in laps)
 
 
-def _lap(contender: Contender, client: Any, proofs: Proofs) -> Lap:  # noqa: ANN401 - see interleave
+def decisions_table(title: str, laps: dict[str, list[Lap]], base: str, base_in_words: str) -> Table:
+    """What one decision costs each contender, and how many times as fast as ``base`` it is."""
+    columns = ("", "decisions/s", "us", "of it in the server, us", "CPU of both, us", f"times {base_in_words}")
+    rows = (
+        (name, rate(each), wall(each), server(each), cpu(each), ratio(laps, name, base)) for name, each in laps.items()
+    )
+    return Table(title, columns, tuple(rows))
+
+
+def _lap(contender: Contender, client: Database, proofs: Proofs) -> Lap:
     seconds, scripts_us, cpu_s = 0.0, 0.0, 0.0
     for _ in range(contender.passes):
         contender.prepare()
@@ -115,22 +128,21 @@ def _mean(laps: Sequence[Lap]) -> Lap:
     )
 
 
-def _cpu_s(client: Any) -> float:  # noqa: ANN401 - see interleave
+def _cpu_s(client: Database) -> float:
     """What this process and the server have used since they started."""
-    used = client.info("cpu")
-    return time.process_time() + float(used["used_cpu_user"]) + float(used["used_cpu_sys"])
+    return time.process_time() + server_cpu_s(client)
 
 
-def script_time_us(client: Any) -> int:  # noqa: ANN401 - see interleave
+def script_time_us(client: Database) -> int:
     """What the server has spent in scripts since it started."""
     return _script_total(client, "usec")
 
 
-def script_calls(client: Any) -> int:  # noqa: ANN401 - see interleave
+def script_calls(client: Database) -> int:
     """How many scripts the server has run since it started."""
     return _script_total(client, "calls")
 
 
-def _script_total(client: Any, field: str) -> int:  # noqa: ANN401 - see interleave
+def _script_total(client: Database, field: str) -> int:
     commands = client.info("commandstats")
     return sum(int(commands.get(f"cmdstat_{name}", {}).get(field, 0)) for name in ("evalsha", "eval"))

@@ -5,17 +5,18 @@ from __future__ import annotations
 import http.client
 import json
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from redis import Redis
 
 from benchmarks.effort import Effort
+from benchmarks.enqueue import SEND, SEND_MANY, handing_over
 from benchmarks.figures import Goal, Proofs, Report, Spread, Table
-from benchmarks.ours import LANE
 from benchmarks.rounds import Contender, Lap, interleave, rate, ratio, script_time_us, wall
 from benchmarks.stage import stage
 from benchmarks.storms import Storm
@@ -34,8 +35,6 @@ SINGLE: Final = "HTTP, one by one"
 PARALLEL: Final = "HTTP, one by one, 16 clients"
 BATCHES: Final = "HTTP, arrays of 500"
 LINES: Final = "HTTP, JSON lines"
-SEND: Final = "send, one by one"
-SEND_MANY: Final = "send_many"
 
 CLIENTS: Final = 16
 SCRAPES: Final = {"50 categories": (50, 0), "50 categories, 1,000 others in the books": (50, 1_000)}
@@ -123,13 +122,7 @@ def _contenders(client: Redis, port: int, pool: ThreadPoolExecutor, effort: Effo
         for event in events[:few]:
             producer.send(event["category"], event["text"])
 
-    def contender(name: str, hand_over: Callable[[], object], count: int) -> Contender:
-        def decide() -> int:
-            hand_over()
-            return int(client.llen(LANE))
-
-        return Contender(name, decide, count, count, client.flushdb, effort.of(2, quick=1), proof="enqueued by")
-
+    contender = partial(handing_over, client, effort)
     return (
         contender(SINGLE, lambda: post(singles, _JSON), few),
         contender(PARALLEL, in_parallel, few),

@@ -5,12 +5,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from benchmarks.effort import Effort
 from benchmarks.figures import Goal, Proofs, Report, Spread, Table
 from benchmarks.stage import stage
 from dispatcher.limiter import Admitted, Limit, Limiter, Scope
+from tests.support.servers import Database
 
 COMPACT: Final = 32
 """Slots that the server keeps in its compact form."""
@@ -63,7 +64,7 @@ _NOTES: Final = (
 )
 
 
-def _bytes(client: Any, keeping: Keeping, size: int, proofs: Proofs) -> int:  # noqa: ANN401 - redis-py types each answer as everything it could ever be
+def _bytes(client: Database, keeping: Keeping, size: int, proofs: Proofs) -> int:
     """Of the one key that holds ``size`` slots."""
     client.flushall()
     limiter = Limiter(client)

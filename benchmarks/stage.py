@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from redis import Redis
 
 from benchmarks.effort import Cores
+from benchmarks.slack import Slack, slack
 from dispatcher.server.embedded.launch import SMALL_HASHES
-from tests.support.servers import RedisServer
+from tests.support.servers import Database, RedisServer
 
 
 @contextmanager
@@ -23,6 +26,28 @@ def stage(cores: Cores) -> Iterator[tuple[RedisServer, Redis]]:
     with RedisServer(options=SMALL_HASHES) as server, server.client() as client, _on(cores, server.pid):
         yield server, client
         client.flushall()
+
+
+@contextmanager
+def stage_with_slack(cores: Cores) -> Iterator[tuple[RedisServer, Redis, Slack, Path]]:
+    """As ``stage``, with a stand-in for Slack, and a folder that is gone at the end."""
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-") as made,
+        stage(cores) as (server, client),
+        slack(Path(made)) as posted,
+    ):
+        yield server, client, posted, Path(made)
+
+
+def server_cpu_s(client: Database) -> float:
+    """What the server has used since it began."""
+    used = client.info("cpu")
+    return float(used["used_cpu_user"]) + float(used["used_cpu_sys"])
+
+
+def server_bytes(client: Database) -> int:
+    """The memory that the server uses."""
+    return int(client.info("memory")["used_memory"])
 
 
 @contextmanager

@@ -7,7 +7,6 @@ import resource
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +17,8 @@ from redis import Redis
 from benchmarks.effort import Effort
 from benchmarks.figures import Goal, Proofs, Report, Spread, Table, Unproven
 from benchmarks.ours import LANE
-from benchmarks.slack import Slack, slack
-from benchmarks.stage import stage
+from benchmarks.slack import Slack
+from benchmarks.stage import stage_with_slack
 from dispatcher.store.rq_keys import QueueKeys
 
 REDIS: Final = "import redis"
@@ -51,12 +50,7 @@ class Command:
 def run(effort: Effort) -> Report:
     """Every command once in each round; the server has limits in force, as where a worker has run."""
     proofs = Proofs()
-    with (
-        tempfile.TemporaryDirectory(prefix="bench-") as made,
-        stage(effort.cores) as (server, client),
-        slack(Path(made)) as posted,
-    ):
-        folder = Path(made)
+    with stage_with_slack(effort.cores) as (server, client, posted, folder):
         env = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path), "DISPATCHER_REDIS_URL": server.url}
         _run((*_DISPATCHER, "worker", "--burst"), folder, {**env, "DISPATCHER_SINK": "console"})
         commands = _commands(client, posted)

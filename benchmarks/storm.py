@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import libraries
-from benchmarks.drains import US, Drain, Queue, drain
+from benchmarks.drains import Drain, Queue, costs, drain_in_turn, times_as_fast
 from benchmarks.effort import Effort
 from benchmarks.figures import Goal, Proofs, Report, Spread, Table
 from benchmarks.ours import Ours
 from benchmarks.queues import NODE_FOLDER, PACKAGES, BullMQ, Dramatiq, StockRQ, has_bullmq
-from benchmarks.slack import Slack, slack
-from benchmarks.stage import stage
+from benchmarks.slack import Slack
+from benchmarks.stage import stage_with_slack
 from benchmarks.storms import Storm
 from tests.support.servers import RedisServer
 
@@ -34,16 +33,9 @@ STOCK_US: Final = 45.0
 def run(effort: Effort) -> Report:
     """One drain of each in each round, one after another."""
     proofs = Proofs()
-    with (
-        tempfile.TemporaryDirectory(prefix="bench-") as made,
-        stage(effort.cores) as (server, client),
-        slack(Path(made)) as posted,
-    ):
-        queues = _queues(effort, server, posted, Path(made))
-        drains: dict[str, list[Drain]] = {queue.name: [] for queue in queues}
-        for _ in range(effort.rounds):
-            for queue in queues:
-                drains[queue.name].append(drain(queue, client, proofs))
+    with stage_with_slack(effort.cores) as (server, client, posted, folder):
+        queues = _queues(effort, server, posted, folder)
+        drains = drain_in_turn(queues, client, effort.rounds, proofs)
     return Report((_table(queues, drains),), tuple(_goals(drains)), proofs.collected(), _notes(drains))
 
 
@@ -65,25 +57,19 @@ def _queues(effort: Effort, server: RedisServer, posted: Slack, folder: Path) ->
 
 
 def _table(queues: Sequence[Queue], drains: dict[str, list[Drain]]) -> Table:
-    rows = [
-        (
-            queue.name,
-            queue.storm.events,
-            Spread.of(US / each.wall_us for each in drains[queue.name]),
-            Spread.of(each.wall_us for each in drains[queue.name]),
-            Spread.of(each.workers_us for each in drains[queue.name]),
-            Spread.of(each.server_us for each in drains[queue.name]),
-            _ratio(drains, queue.name, StockRQ.name),
-        )
-        for queue in queues
-    ]
+    rows = []
+    for queue in queues:
+        name, found = queue.name, drains[queue.name]
+        rate, *cpu = costs(found)
+        wall = Spread.of(each.wall_us for each in found)
+        rows.append((name, queue.storm.events, rate, wall, *cpu, times_as_fast(drains, name, StockRQ.name)))
     columns = ("", "events", "events/s", "us", "CPU of the workers, us", "CPU of the server, us", "times RQ")
     return Table("a full queue of 50 categories, 99 % over the limit", columns, tuple(rows))
 
 
 def _goals(drains: dict[str, list[Drain]]) -> list[Goal]:
     ratios = [
-        Goal(f"{ours} / {theirs}", _ratio(drains, ours, theirs), at_least=bound)
+        Goal(f"{ours} / {theirs}", times_as_fast(drains, ours, theirs), at_least=bound)
         for ours, theirs, bound in (
             (ONE, StockRQ.name, 300.0),
             (ONE, BullMQ.name, 6.0),
@@ -102,11 +88,6 @@ def _goals(drains: dict[str, list[Drain]]) -> list[Goal]:
         ),
         Goal(f"{STOCK}: us", Spread.of(each.wall_us for each in drains[STOCK]), at_most=STOCK_US),
     ]
-
-
-def _ratio(drains: dict[str, list[Drain]], ours: str, theirs: str) -> Spread:
-    """How many times as fast ours is, taken inside each round."""
-    return Spread.of(b.wall_us / a.wall_us for a, b in zip(drains[ours], drains[theirs], strict=True))
 
 
 def _notes(drains: dict[str, list[Drain]]) -> tuple[str, ...]:

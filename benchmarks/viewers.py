@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import http.client
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-from benchmarks.drains import US, Drain, drain, server_cpu_s
+from benchmarks.drains import Drain, costs, drain
 from benchmarks.effort import Effort
 from benchmarks.figures import Goal, Proofs, Report, Spread, Table
 from benchmarks.ours import Ours, send
-from benchmarks.slack import slack
-from benchmarks.stage import stage
+from benchmarks.stage import server_cpu_s, stage_with_slack
 from benchmarks.storms import Storm
 from tests.support.servers import Database
 from tests.support.serving import Serving
@@ -69,12 +66,11 @@ def run(effort: Effort) -> Report:
     shares: list[float] = []
     drains: dict[str, list[Drain]] = {ALONE: [], WATCHED: []}
     storm = Storm(effort.of(100_000, quick=2_000))
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
-        server, client = stack.enter_context(stage(effort.cores))
-        posted = stack.enter_context(slack(folder))
+    with (
+        stage_with_slack(effort.cores) as (server, client, posted, folder),
+        Serving(server.url, folder) as serving,
+    ):
         queues = {name: Ours(name, storm, server.url, posted, folder) for name in drains}
-        serving = stack.enter_context(Serving(server.url, folder))
         for _ in range(effort.rounds):
             client.flushall()
             send(client, storm)
@@ -95,16 +91,7 @@ def _share(client: Database, seconds: float) -> float:
 
 
 def _table(drains: dict[str, list[Drain]], shares: list[float]) -> Table:
-    rows = [
-        (
-            name,
-            Spread.of(US / each.wall_us for each in found),
-            Spread.of(each.workers_us for each in found),
-            Spread.of(each.server_us for each in found),
-            Spread.of(shares) if name == WATCHED else "",
-        )
-        for name, found in drains.items()
-    ]
+    rows = [(name, *costs(found), Spread.of(shares) if name == WATCHED else "") for name, found in drains.items()]
     columns = ("", "events/s", "CPU of the workers, us", "CPU of the server, us", "% of a core, full queue")
     return Table("a full queue of 50 categories, looked at before and while it drains", columns, tuple(rows))
 

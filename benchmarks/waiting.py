@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from benchmarks.rounds import script_calls
+from tests.support.servers import Database
 
 
-def together(asks: Sequence[Callable[[], bool]], client: Any) -> tuple[int, str]:  # noqa: ANN401 - redis-py types each answer as everything it could ever be
+def together(asks: Sequence[Callable[[], bool]], client: Database) -> tuple[int, str]:
     """How many of them were admitted; and in words what it took: calls to the server, and seconds."""
     admitted: list[bool] = []
     threads = [threading.Thread(target=lambda ask=ask: admitted.append(ask())) for ask in asks]
