@@ -72,9 +72,6 @@ class Delays:
     def __init__(self) -> None:
         self._seconds: Counter[int] = Counter()
 
-    def __bool__(self) -> bool:
-        return bool(self._seconds)
-
     def add(self, span_us: int) -> None:
         """One more."""
         self._seconds[-(-span_us // US)] += 1
