@@ -13,8 +13,6 @@
 -- @include prelude
 -- @include plan
 -- @include record
--- @include slots
--- @include lines
 
 local PAGE = 1000 -- channels that were held up, and timers, that are let go at once
 

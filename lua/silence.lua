@@ -15,8 +15,6 @@
 -- @include prelude
 -- @include plan
 -- @include record
--- @include slots
--- @include accounting
 -- @include lines
 -- @include deferred
 -- @include digest

@@ -60,6 +60,14 @@ def test_a_script_has_no_function_of_a_part_that_it_never_names(name: str) -> No
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_includes_no_part_that_it_never_names(name: str) -> None:
+    text = code_of(read_script(name))
+    for part in _PART.findall(text):
+        others = re.sub(rf"^local {part} = module\(.*?^end\)$", "", text, flags=re.MULTILINE | re.DOTALL)
+        assert re.search(rf"\b{part}\.\w", others), part
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_names_every_key_and_prefix_that_it_declares(name: str) -> None:
     text = code_of(read_script(name))
     declared = re.search(r"^local K = \{.*\}\n", text, re.MULTILINE)
