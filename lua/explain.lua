@@ -177,7 +177,6 @@ for n, id in ipairs(call.ids) do
   if entry then
     local buried
     facts.letter, buried = letter_of(entry)
-    facts.letter = facts.letter or nil
     payload, read = payload or buried, read + #buried
   end
   local decisions = {}

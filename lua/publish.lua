@@ -26,8 +26,8 @@ local known = redis.call('ZSCORE', digests, call.digest)
 -- What is in force but not kept (a server that lost something, a name or a row of somebody else's) counts as nothing.
 local number, digest = string.match(in_force or '', '^(%d+)%-(.*)$')
 local function is_readable(row)
-  local is_json, facts = pcall(cjson.decode, row)
-  if not is_json or type(facts) ~= 'table' or facts.number ~= tonumber(number) or facts.digest ~= digest then
+  local facts = json_of(row)
+  if not facts or facts.number ~= tonumber(number) or facts.digest ~= digest then
     return false
   end
   for _, name in ipairs({ 'content', 'at', 'by', 'file' }) do

@@ -37,14 +37,16 @@ local accounting = module(function(accounting)
   local MINUTE_US, HOUR_US, KEPT_US = 60000000, 3600000000, 172800000000
   local HAS_REASONS = { dropped = true, digested = true, dead = true }
 
+  local named -- how many names there are
+
   local function name_of(names, category, configured)
     if configured or plan.zscore(names, category) then
       return category
     end
-    accounting.known = accounting.known or redis.call('ZCARD', names)
-    if accounting.known < MOST_NAMES then
-      accounting.known = accounting.known + 1
-      plan.zadd(names, accounting.known, category)
+    named = named or redis.call('ZCARD', names)
+    if named < MOST_NAMES then
+      named = named + 1
+      plan.zadd(names, named, category)
       return category
     end
     return 'other'
@@ -112,7 +114,6 @@ local accounting = module(function(accounting)
       header.counted = name_of(at.names, category, configured)
       held[header.counted] = (held[header.counted] or 0) + 1
     end
-    return header.counted
   end
 
   -- Counts events that end. `why` is the text for the record; `was_held`: give_name has named them, in this call or before.
@@ -203,8 +204,8 @@ local accounting = module(function(accounting)
         pairs_of_entry[2 * n - 1] = group.why
         pairs_of_entry[2 * n] = joined(group.lists, 'ids', ' ') .. '\n' .. joined(group.lists, 'shown', '\n')
       end
-      local held = redis.call('HLEN', index)
-      if held > 1 and 2 * (held - 1 + part.number) > at.most_decisions then
+      local size = redis.call('HLEN', index)
+      if size > 1 and 2 * (size - 1 + part.number) > at.most_decisions then
         plan.write('UNLINK', older)
         plan.write('RENAME', index, older)
       end

@@ -290,7 +290,7 @@ local digest = module(function(digest)
   -- The tally ends, and its message may be edited later to tell of a recovery: it goes on telling of its repeats then.
   local function leave_count(at, key, count)
     local subject = plan.hget(key, 'subject')
-    local about = is_text(subject) and at.subject_prefix and at.subject_prefix .. subject
+    local about = is_text(subject) and at.subject_prefix .. subject
     if about and count > 0 and plan.hget(about, 'name') == plan.hget(key, 'name') then
       plan.hset(about, 'count', digits(count))
     end
@@ -504,7 +504,7 @@ local digest = module(function(digest)
     local fields = {}
     for field, value in pairs(plan.hgetall(key)) do
       if not string.find(field, '^of:') then
-        fields[#fields + 1], fields[#fields + 2] = field, tostring(value)
+        fields[#fields + 1], fields[#fields + 2] = field, value
       end
     end
     if #fields == 0 then

@@ -18,7 +18,7 @@
 -- `at` names the keys events, leased, parked, requeued, totals, seen, dead_ids, places, tallies, seq, those of include/silences.lua,
 -- include/accounting.lua and include/leases.lua; owner; tally_prefix, minute_prefix and scope_prefix; new, is_wordless and now.
 local intake = module(function(intake)
-  intake.bytes, intake.has_unmarked = 0, false
+  intake.has_unmarked = false
   local EDITS = 'edits' -- in place of a channel: the edits of messages
   local MAX_BATCH = 8388608 -- bytes after which no more requeued and new events are taken
   local MAX_ID = 256 -- an id of 1 to so many printable characters of ASCII stays as it is; any other is changed, and so is one with a
@@ -28,7 +28,7 @@ local intake = module(function(intake)
   local MOST_GROUPS = 256 -- that the pre-check ends of a lane in one call: a group costs more than two events do
   local MOST_SHOWN = 2048 -- bytes of text and labels that the record takes from a mark
 
-  local ids, records, sizes, seqs = {}, {}, {}, {}
+  local ids, records, sizes, seqs, bytes = {}, {}, {}, {}, 0
   local new = {} -- id, record, ... of new events
   local duplicates, entered = {}, {} -- entered: id -> 'new', or 'ended' by the pre-check
   local jobs = {}
@@ -53,14 +53,14 @@ local intake = module(function(intake)
   end
 
   function intake.is_full()
-    return intake.bytes >= MAX_BATCH
+    return bytes >= MAX_BATCH
   end
 
   -- Adds an event to the batch; `seq` only of a new event, whose record is its payload alone.
   local function hand_out(id, text, seq)
     local n = #ids + 1
     ids[n], records[n], sizes[n], seqs[n] = id, text, #text, seq or 0
-    intake.bytes = intake.bytes + #text
+    bytes = bytes + #text
   end
 
   local function to_decide(seq)
@@ -170,7 +170,6 @@ local intake = module(function(intake)
       event = redis.call('HLEN', at.events) > 0, seen = redis.call('ZCARD', at.seen) > 0,
       dead = redis.call('HLEN', at.dead_ids) > 0,
     }
-    return any
   end
 
   -- What is known of these ids: answers in their order of each structure that is not empty, or nil where all are empty.

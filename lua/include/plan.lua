@@ -21,17 +21,22 @@ local plan = module(function(plan)
     return { known = {}, changed = NONE, members = NONE }
   end
 
+  local function note_type(key, entries)
+    if type_of[key] and type_of[key] ~= entries then
+      error('key ' .. key .. ' has two types in this call')
+    end
+    type_of[key] = entries
+  end
+
   -- What is known of a key, and planned. `size_of` asks for one that was not read before.
   local function entry_of(entries, key, size_of)
     local entry = entries[key]
     if not entry then
-      if type_of[key] and type_of[key] ~= entries then
-        error('key ' .. key .. ' has two types in this call')
-      end
+      note_type(key, entries)
       if size_of and not wiped[key] then
         call(size_of, key)
       end
-      type_of[key], entry = entries, new_entry()
+      entry = new_entry()
       entries[key] = entry
     end
     return entry
@@ -96,11 +101,8 @@ local plan = module(function(plan)
 
   -- Every field and its value.
   function plan.hgetall(key)
-    local entry, result = entry_of(hashes, key), {}
-    local rows = wiped[key] and {} or call('HGETALL', key)
-    for i = 1, #rows, 2 do
-      result[rows[i]] = rows[i + 1]
-    end
+    local entry = entry_of(hashes, key)
+    local result = pairs_of(wiped[key] and {} or call('HGETALL', key))
     for _, field in ipairs(entry.members) do
       result[field] = entry.known[field] or nil
     end
@@ -123,10 +125,7 @@ local plan = module(function(plan)
   function plan.count(key, field, by)
     local counts = counters[key]
     if not counts then
-      if type_of[key] and type_of[key] ~= hashes then
-        error('key ' .. key .. ' has two types in this call')
-      end
-      type_of[key] = hashes
+      note_type(key, hashes)
       counts = {}
       counters[key] = counts
     end

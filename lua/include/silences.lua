@@ -209,7 +209,7 @@ local silences = module(function(silences)
     local id, fields = string.sub(report, #silences.PREFIX + 1), {}
     header.seen = digits(at.now)
     for field, value in pairs(plan.hgetall(silences.key(at, id))) do
-      fields[#fields + 1], fields[#fields + 2] = field, tostring(value)
+      fields[#fields + 1], fields[#fields + 2] = field, value
     end
     fields[#fields + 1], fields[#fields + 2] = 'now', digits(at.now)
     fields[#fields + 1], fields[#fields + 2] = 'firing', digits(redis.call('ZCARD', at.firing_prefix .. id))
