@@ -168,13 +168,7 @@ local accounting = module(function(accounting)
   local function number_before(index, older, log)
     local number = math.max(count_of(redis.call('HGET', index, '')), count_of(redis.call('HGET', older, '')))
     if #redis.call('XRANGE', log, digits(number + 1) .. '-0', '+', 'COUNT', 1) > 0 or number == 0 then
-      number = 0
-      local facts = redis.call('EXISTS', log) == 1 and redis.call('XINFO', 'STREAM', log) or {}
-      for n = 1, #facts, 2 do
-        if facts[n] == 'last-generated-id' then -- an entry that somebody deleted keeps its id
-          number = count_of(string.match(facts[n + 1], '^%d+'))
-        end
-      end
+      number = count_of((last_entry_of(log)))
     end
     return number
   end

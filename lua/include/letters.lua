@@ -86,14 +86,9 @@ local letters = module(function(letters)
   -- The entry after the last that ever was in the stream, and not before now; as two numbers.
   local function next_entry(at)
     local now_ms = math.floor(microseconds() / 1000)
-    local facts = redis.call('EXISTS', at.dead) == 1 and redis.call('XINFO', 'STREAM', at.dead) or {}
-    for i = 1, #facts, 2 do
-      if facts[i] == 'last-generated-id' then
-        local ms, n = string.match(facts[i + 1], '^(%d+)-(%d+)$')
-        if tonumber(ms) >= now_ms then
-          return tonumber(ms), tonumber(n) + 1
-        end
-      end
+    local ms, n = last_entry_of(at.dead)
+    if ms and ms >= now_ms then
+      return ms, n + 1
     end
     return now_ms, 0
   end

@@ -58,6 +58,14 @@ local function pairs_of(rows)
   return result
 end
 
+-- The two numbers of the last entry that ever was in a stream; nothing where there is no stream. An entry that was deleted
+-- keeps its id.
+local function last_entry_of(stream)
+  local facts = redis.call('EXISTS', stream) == 1 and pairs_of(redis.call('XINFO', 'STREAM', stream)) or {}
+  local first, second = string.match(facts['last-generated-id'] or '', '^(%d+)-(%d+)$')
+  return number_of(first), number_of(second)
+end
+
 -- The limits in force have a version, 'NUMBER-DIGEST'. A call that names another one is told so and changes nothing, also where
 -- none is in force; one that names none is not asked. (gate.lua: where none is in force, every version passes.)
 local function stale(key, named)
