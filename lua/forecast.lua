@@ -30,7 +30,7 @@ local function turn_at(view, window, place, used)
   if newest <= held then
     at = now + us
   else
-    local score = slots.SET.scores(view, view.live + view.lapsed + newest - held, 1)[1]
+    local score = view.store.scores(view, view.live + view.lapsed + newest - held, 1)[1]
     at = score and math.max(now, slots.leaves(score, window)) or now
   end
   return at + round * us
@@ -42,9 +42,9 @@ local views, firsts, rows = gate.open(call, now), {}, {}
 local function first_of(position)
   if not firsts[position] then
     local view, found = views[position], {}
-    slots.SET.look(view)
+    view.store.look(view)
     for n, window in ipairs(view.windows) do
-      found[n] = { used = slots.SET.used(view, window), at = math.max(now, slots.window_room_at(view, window)) }
+      found[n] = { used = view.store.used(view, window), at = math.max(now, slots.window_room_at(view, window)) }
     end
     firsts[position] = found
   end

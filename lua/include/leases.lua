@@ -181,8 +181,8 @@ local leases = module(function(leases)
       deferred.leave(at, id, header)
     end
     local line = header.entry or header.channel and 'channel:' .. header.channel
-    if line and plan.zrem(at.line_prefix .. line, id) and not plan.zfirst(at.line_prefix .. line) then
-      plan.zrem(at.lines, line)
+    if line then
+      lines.leave(at, line, id)
     end
   end
 
@@ -193,16 +193,11 @@ local leases = module(function(leases)
     plan.zrem(at.scheduled, id)
     local was_requeued = plan.zrem(at.requeued, id)
     local channel = header.channel and 'channel:' .. header.channel
-    for _, each in ipairs({ line or '', header.line or '', header.entry or '', channel or '' }) do
-      if each ~= '' and plan.zscore(at.line_prefix .. each, id) then
-        if deferred.is_line(each) then
-          deferred.leave(at, id, { line = each, category = deferred.category_of(at, each) })
-        else
-          plan.zrem(at.line_prefix .. each, id)
-          if not plan.zfirst(at.line_prefix .. each) then
-            plan.zrem(at.lines, each)
-          end
-        end
+    for _, each in pairs({ line, header.line, header.entry, channel }) do -- those that there are
+      if not deferred.is_line(each) then
+        lines.leave(at, each, id)
+      elseif plan.zscore(at.line_prefix .. each, id) then
+        deferred.leave(at, id, { line = each, category = deferred.category_of(at, each) })
       end
     end
     lines.free_all(at, id)

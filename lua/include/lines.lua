@@ -8,8 +8,8 @@
 -- `lines` holds the instant at which the head of each channel's line may pass; 'inf' while it waits for the post in flight on its
 -- channel. A call that sets an instant earlier than all others rings the bell, which wakes one worker that sleeps.
 --
--- `at` names the keys lines, timers, scheduled, posting, cooldowns, turns, wake, in calls that change silences also `endings`; and
--- now. A channel is {name, line: key of its line, line_name, and with a pace: pace: key of its slots, max, window_us}.
+-- `at` names the keys lines, timers, scheduled, posting, cooldowns, turns, wake, in calls that change silences also `endings`;
+-- line_prefix; and now. A channel is {name, line: key of its line, line_name, and with a pace: pace: key of its slots, max, window_us}.
 local lines = module(function(lines)
   lines.HISTORY = 'conversations.history' -- the member of `cooldowns` that stands for all history scans
   -- For so long after a cool-down the channel takes one post at a time, until one has arrived; and history scans are made
@@ -138,6 +138,13 @@ local lines = module(function(lines)
       plan.zadd(at.lines, math.huge, channel.line_name)
     else
       plan.zadd(at.lines, math.max(at.now, lines.free_at(at, channel)), channel.line_name)
+    end
+  end
+
+  -- An admitted event leaves the line in which it waits, if it is there.
+  function lines.leave(at, line, id)
+    if plan.zrem(at.line_prefix .. line, id) and not plan.zfirst(at.line_prefix .. line) then
+      plan.zrem(at.lines, line)
     end
   end
 

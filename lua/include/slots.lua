@@ -20,7 +20,6 @@ local slots = module(function(slots)
   local costs = {} -- of an id that takes several slots at once: how many
   slots.costs = costs
   local SET = { ids = true } -- how the slots of a sorted set are kept; log_stores has two other ways
-  slots.SET = SET
 
   -- From when on a slot charged at `score` leaves the window free again.
   local function leaves(score, window)
@@ -554,8 +553,7 @@ local slots = module(function(slots)
   -- Marks the slot of `id` as held until `deadline`; an id without a slot gets none.
   function slots.hold(key, id, deadline, now)
     if plan.zscore(key, id) then
-      plan.zadd(key, HELD + deadline, id)
-      plan.keep_alive(key, math.max(0, deadline - now))
+      slots.reserve(key, id, deadline, now)
     end
   end
 
