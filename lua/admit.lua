@@ -120,13 +120,18 @@ local function is_once(position)
   return window and window[slots.KIND] == 'once'
 end
 
--- What the decision record says of a repeat: the event that it repeats, and since when that has the slot, if it was admitted.
-local function first_of(position)
-  local holder, since = holders[position], at.now
-  if not holder then
-    local member, _, admitted_us = slots.holder(KEYS[position], call.scopes[position][1][slots.US], at.now)
-    holder, since = member and (string.match(member, ' (.*)$') or member), admitted_us
+-- The event that has the slot of a scope of what an event is about, and since when, if it was admitted.
+local function holder_of(position)
+  if holders[position] then
+    return holders[position], at.now
   end
+  local member, _, since = slots.holder(KEYS[position], call.scopes[position][1][slots.US], at.now)
+  return member and string.match(member, ' (.*)$'), since
+end
+
+-- What the decision record says of a repeat: the event that it repeats, and since when that has the slot.
+local function first_of(position)
+  local holder, since = holder_of(position)
   return holder and '{"detail":' .. cjson.encode(holder) .. (since and ',"since_us":' .. digits(since) or '') .. '}' or '{}'
 end
 
@@ -156,20 +161,13 @@ local function wait_of(verdict)
   return math.min(tonumber(retry_after), call.scopes[tonumber(scope)][tonumber(window)][slots.US])
 end
 
--- The event that has the scope of what a refused one is about.
-local function holder_of(verdict)
-  local position = tonumber(string.match(verdict, '%d+'))
-  local member = not holders[position] and slots.holder(KEYS[position], call.scopes[position][1][slots.US], at.now)
-  return holders[position] or (member and string.match(member, ' (.*)$'))
-end
-
 -- Whether a repeat cannot be counted in the message that it repeats: that was posted while repeats were dropped.
 local function is_uncounted(kind, verdict)
   local tally = call.tallies and call.tallies[kind[5]]
   if not (tally and tally.is_of_repeats) then
     return false
   end
-  tally.holder = holder_of(verdict)
+  tally.holder = holder_of(tonumber(string.match(verdict, '%d+')))
   local is_known = not tally.holder or tally.holder == plan.hget(KEYS[first + #NAMES + kind[5]], 'event')
   return not (is_known or plan.hget(at.events, tally.holder))
 end
@@ -183,13 +181,13 @@ end
 
 -- Groups the events that a refusal ends, by kind and verdict; each whose repeats are counted is a group by itself. Returns the
 -- groups, and the ids of all these events.
-local function groups_of(count, verdicts)
+local function groups_of(verdicts)
   local groups, found, gone, owns = {}, {}, {}, {}
   local jobs = call.jobs
   for _, n in ipairs(call.release or {}) do
     owns[n] = true
   end
-  for n = 1, count do
+  for n = 1, #verdicts do
     local verdict = over[n] and 'over ' .. over[n] or verdicts[n]
     local kind = kind_of(n, verdict)
     if kind > 0 and verdict ~= '0' and not lost[n] then
@@ -222,12 +220,8 @@ end
 
 -- Gives back the slots of an event: those that it asks for, and those that it holds by limits which were in force before.
 local function give_back(n, request)
-  for i = 2, #request do
-    for _, position in ipairs(type(request[i]) == 'number' and { request[i] } or request[i]) do
-      if slots.release(KEYS[position], slots.member(KEYS[position], request[1], call.jobs[n])) then
-        deferred.reopen(at, string.sub(KEYS[position], #K.scope_prefix + 1))
-      end
-    end
+  for _, position in ipairs(gate.positions_of(request)) do
+    leases.release(at, KEYS[position], request[1], call.jobs[n])
   end
   local header = record.read(at, call.jobs[n])
   leases.let_go(at, call.jobs[n], header, {})
@@ -352,12 +346,15 @@ end
 
 -- Notes in which scopes the admitted events have slots. The limits may change before their posts start: then slots in scopes that
 -- the new ones do not name are given back.
-local function note_slots(count, verdicts, request_of)
+local function note_slots(verdicts, request_of)
   local names_of = {} -- of a row of scopes
-  for n = 1, count do
+  for n = 1, #verdicts do
     local row = call.of[n]
     if not names_of[row] then
-      names_of[row] = leases.names_of(at, request_of(n))
+      names_of[row] = {}
+      for place, position in ipairs(gate.positions_of(request_of(n))) do
+        names_of[row][place] = leases.scope_of(at, KEYS[position])
+      end
     end
     if verdicts[n] == '0' and not skipped[n] and names_of[row][1] then
       local header, payload, malformed = record.read(at, call.jobs[n])
@@ -392,14 +389,14 @@ find_over()
 for n in pairs(lost) do
   skipped[n] = true
 end
-local count, verdicts, ahead, request_of = gate.decide_batch(call, at.now, call.others and note_admitted or cast, skipped)
+local verdicts, ahead, request_of = gate.decide_batch(call, at.now, call.others and note_admitted or cast, skipped)
 if #gate.given_back > 0 then
   for _, scope in ipairs(gate.given_back) do
-    deferred.reopen(at, string.sub(scope.key, #K.scope_prefix + 1))
+    deferred.reopen(at, leases.scope_of(at, scope.key))
   end
   lines.ring_if_earlier(at)
 end
-local groups, gone = groups_of(count, verdicts)
+local groups, gone = groups_of(verdicts)
 local buffered, joined = {}, {}
 if call.release and #groups > 0 then
   give_all_back(groups, request_of)
@@ -408,7 +405,7 @@ if call.tallies and #groups > 0 then
   buffered, joined = keep_tallies(groups)
 end
 note_subjects(verdicts, groups)
-note_slots(count, verdicts, request_of)
+note_slots(verdicts, request_of)
 drop(groups, gone)
 local answer = '{"verdicts":[' .. table.concat(verdicts, ',') .. ']' .. ahead .. ',"lost":[' .. table.concat(lost_places, ',')
   .. '],"shadowed":[' .. table.concat(shadowed, ',') .. ']'

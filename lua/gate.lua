@@ -272,6 +272,6 @@ call.of, call.ids = of, read_ids()
 if call.cost then
   slots.costs[call.ids[1]] = call.cost
 end
-local _, verdicts, rest = gate.decide_batch(call, now)
+local verdicts, rest = gate.decide_batch(call, now)
 plan.commit()
 return '{"verdicts":[' .. table.concat(verdicts, ',') .. ']' .. rest .. '}'

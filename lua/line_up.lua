@@ -102,7 +102,7 @@ local function line_up(event)
   plan.srem(at.leased, event.id)
   for _, scope in ipairs(event.release or {}) do
     if slots.release(KEYS[scope], slots.member(KEYS[scope], record.slot(header), event.id)) then
-      released[#released + 1] = string.sub(KEYS[scope], #K.scope_prefix + 1)
+      released[#released + 1] = leases.scope_of(at, KEYS[scope])
     end
   end
   leases.let_go(at, event.id, header, member and { [KEYS[event.once[1]]] = true } or {})
@@ -115,7 +115,7 @@ local function line_up(event)
   end
   if member then
     slots.reserve(KEYS[event.once[1]], member, tonumber(event.deadline), at.now)
-    leases.add_slots(header, { string.sub(KEYS[event.once[1]], #K.scope_prefix + 1) })
+    leases.add_slots(header, { leases.scope_of(at, KEYS[event.once[1]]) })
   end
   header.category, header.deadline = event.category, event.deadline
   accounting.give_name(at, header, event.category, event.configured)

@@ -192,9 +192,7 @@ local function turn_slots(event, header, malformed)
   end
   if event.slots == 'release' then
     for _, scope in ipairs(event.scopes or {}) do
-      if slots.release(KEYS[scope], slots.member(KEYS[scope], slot, event.id)) then
-        deferred.reopen(at, string.sub(KEYS[scope], #at.scope_prefix + 1))
-      end
+      leases.release(at, KEYS[scope], slot, event.id)
     end
     leases.let_go(at, event.id, header)
   elseif event.slots == 'hold' or header.held then

@@ -39,10 +39,8 @@ end
 -- The scopes of a request, each alternative too.
 local function scopes_of(request)
   local mine = {}
-  for i = 2, #request do
-    for _, position in ipairs(type(request[i]) == 'table' and request[i] or { request[i] }) do
-      mine[#mine + 1] = scopes[position]
-    end
+  for n, position in ipairs(gate.positions_of(request)) do
+    mine[n] = scopes[position]
   end
   return mine
 end

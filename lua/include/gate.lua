@@ -21,6 +21,17 @@ local gate = module(function(gate)
     return scopes
   end
 
+  -- The positions of the scopes of a request, alternatives too.
+  function gate.positions_of(request)
+    local positions = {}
+    for i = 2, #request do
+      for _, position in ipairs(type(request[i]) == 'table' and request[i] or { request[i] }) do
+        positions[#positions + 1] = position
+      end
+    end
+    return positions
+  end
+
   -- For each scope the ids that ask for a slot of it, alternatives too.
   local function ids_by_scope(ids, rows, of)
     local by_row, by_scope = {}, {}
@@ -33,14 +44,11 @@ local gate = module(function(gate)
       end
     end
     for row, some in pairs(by_row) do
-      for i = 2, #rows[row] do
-        local item = rows[row][i]
-        for _, position in ipairs(type(item) == 'table' and item or { item }) do
-          local all = by_scope[position] or {}
-          by_scope[position] = all
-          for _, id in ipairs(some) do
-            all[#all + 1] = id
-          end
+      for _, position in ipairs(gate.positions_of(rows[row])) do
+        local all = by_scope[position] or {}
+        by_scope[position] = all
+        for _, id in ipairs(some) do
+          all[#all + 1] = id
         end
       end
     end
@@ -160,7 +168,7 @@ local gate = module(function(gate)
   -- room for one more after that; see gate.lua. `admitted(n, id, scopes, request)` is called for each admitted one. `lost` holds positions of
   -- requests that are not decided: their verdict says nothing.
   --
-  -- Returns how many there are, their verdicts (texts of JSON), the rest of the answer, and `request_of`, which gives the n-th.
+  -- Returns their verdicts (texts of JSON), the rest of the answer, and `request_of`, which gives the n-th.
   function gate.decide_batch(call, now, admitted, lost)
     local scopes, ids, rows, of = gate.open(call, now), call.ids, call.rows, call.of
     local US = slots.US
@@ -248,6 +256,6 @@ local gate = module(function(gate)
     for i = 1, #scopes do
       slots.write(scopes[i])
     end
-    return #ids, verdicts, rest, request_of
+    return verdicts, rest, request_of
   end
 end)

@@ -204,13 +204,25 @@ local leases = module(function(leases)
     return plan.zrem(at.parked, id), was_requeued
   end
 
+  -- The name of the scope that has this key.
+  function leases.scope_of(at, key)
+    return string.sub(key, #at.scope_prefix + 1)
+  end
+
+  -- Gives back the slot of an event in a scope, if it has one: events that were refused for it may ask again.
+  function leases.release(at, key, slot, id)
+    if slots.release(key, slots.member(key, slot, id)) then
+      deferred.reopen(at, leases.scope_of(at, key))
+    end
+  end
+
   -- Notes in which scopes the event has slots (`slots`) and in which these are held (`holds`).
   function leases.note_slots(at, header, event)
     local names_of, earlier = {}, header.slots
     for field, positions in pairs({ holds = event.holds or {}, slots = event.scopes or {} }) do
       local names = {}
       for n, scope in ipairs(positions) do
-        names[n] = string.sub(KEYS[scope], #at.scope_prefix + 1)
+        names[n] = leases.scope_of(at, KEYS[scope])
       end
       names_of[field] = names[1] and names or nil
     end
@@ -218,17 +230,6 @@ local leases = module(function(leases)
     if earlier then
       leases.add_slots(header, earlier)
     end
-  end
-
-  -- The names of the scopes in which a request of the gate may have slots.
-  function leases.names_of(at, request)
-    local names = {}
-    for i = 2, #request do
-      for _, position in ipairs(type(request[i]) == 'number' and { request[i] } or request[i]) do
-        names[#names + 1] = string.sub(KEYS[position], #at.scope_prefix + 1)
-      end
-    end
-    return names
   end
 
   -- Notes that the event has slots in these scopes too. Returns whether that is new.
@@ -261,8 +262,8 @@ local leases = module(function(leases)
     local slot, abouts = header.seq and record.slot(header), {}
     for _, name in ipairs(slot and (header.slots or header.holds) or {}) do
       local key = at.scope_prefix .. name
-      if not (own and own[key]) and slots.release(key, slots.member(key, slot, id)) then
-        deferred.reopen(at, name)
+      if not (own and own[key]) then
+        leases.release(at, key, slot, id)
       end
       if own and string.find(name, '^once:') then
         abouts[#abouts + 1] = name
