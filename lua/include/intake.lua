@@ -357,6 +357,16 @@ local intake = module(function(intake)
     return known
   end
 
+  -- A group of events that the pre-check ends.
+  local function begin_group(category, configured, remembered, denial, why, is_of_repeats)
+    local group = {
+      category = category, configured = configured, remember = remembered == '1', outcome = 'dropped', number = 0, ids = {}, shown = {},
+      denial = denial, why = why, is_of_repeats = is_of_repeats,
+    }
+    refused[#refused + 1] = group
+    return group
+  end
+
   -- The group in which an event ends that repeats the one which has the slot of what its mark is about, or false.
   local function repeat_of(at, text, category, remembered, about, is_silenced)
     local facts = not (is_silenced and is_silenced(category)) and named_in(text, '#' .. category)
@@ -369,14 +379,9 @@ local intake = module(function(intake)
       return false
     end
     local wait_us, first = digits(until_us - at.now), string.match(holder, ' (.*)$') or holder
-    local group = {
-      category = category, configured = facts[2], remember = remembered == '1', outcome = 'dropped', number = 0, ids = {}, shown = {},
-      denial = { name, facts[1], wait_us }, is_of_repeats = true,
-      why = string.format('["dropped","%s","repeat",["%s","%s",%s],{"detail":%s%s}]', category, name, facts[3], wait_us,
-        cjson.encode(first), since and ',"since_us":' .. digits(since) or ''),
-    }
-    refused[#refused + 1] = group
-    return group
+    local why = string.format('["dropped","%s","repeat",["%s","%s",%s],{"detail":%s%s}]', category, name, facts[3], wait_us,
+      cjson.encode(first), since and ',"since_us":' .. digits(since) or '')
+    return begin_group(category, facts[2], remembered, { name, facts[1], wait_us }, why, true)
   end
 
   -- The group in which the pre-check ends events whose jobs bear the mark, or false. `is_silenced` says whether a silence names a
@@ -394,15 +399,11 @@ local intake = module(function(intake)
     end
     local facts = not (is_silenced and is_silenced(category)) and named_in(text, category)
     local denial = facts and denial_of(at, text, category, facts[2])
-    local group = denial and {
-      category = category, configured = facts[1], remember = remembered == '1', outcome = 'dropped', number = 0, ids = {}, shown = {},
-      denial = denial,
-      why = '["dropped","' .. category .. '",' .. scope_of(text, denial[1])[3][denial[2]] .. denial[3] .. '],{}]',
-    } or false
-    if group then
-      refused[#refused + 1] = group
+    if not denial then
+      return false
     end
-    return group
+    local why = '["dropped","' .. category .. '",' .. scope_of(text, denial[1])[3][denial[2]] .. denial[3] .. '],{}]'
+    return begin_group(category, facts[1], remembered, denial, why, false)
   end
 
   -- Whether all of these stay as they are.
