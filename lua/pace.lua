@@ -113,7 +113,7 @@ local function park(event, header, channel, reason)
   local line = channel.line
   if is_paused_by_hand(event.of or event.category) then
     header.entry = 'paused:' .. (event.of or event.category)
-    line = K.line_prefix .. header.entry
+    line = at.line_prefix .. header.entry
     plan.zadd(at.lines, math.huge, header.entry)
   end
   plan.zadd(line, lines.score(header), event.id)

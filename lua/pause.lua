@@ -2,14 +2,14 @@
 --
 -- @keys paused lines timers wake pause failures cooldowns events
 -- @prefixes line
--- KEYS      1 paused  HASH  "*" or category -> JSON {"by", "since": string, "why"}; empty
+-- KEYS      1 paused  HASH  "*" or category -> JSON {"by", "since": string, "why"}; gone when empty
 --           2 lines, 3 timers, 4 wake as in take.lua; 5 pause  HASH  why nobody posts (include/pause.lua); 6 failures HASH, 7 cooldowns
 --           ZSET: the channels that are held up by what they answered; 8 events
 -- ARGV[1]   JSON {"now": us | absent, "what": "*" | category,
 --           "by", "why": pause it; one that is paused stays so since then | absent: let it go on}
 -- Returns   1 if it was paused before, else 0
 -- What was admitted of a category that is paused stands in the line 'paused:CATEGORY' (lua/pace.lua), and goes on at once. Who
--- lets everything go on has also put right what an operator was asked for: the next event tries at once.
+-- lets everything go on has also put right what an operator was asked for: what was held up for that tries at once.
 -- @include prelude
 -- @include plan
 -- @include record
@@ -21,7 +21,6 @@ local at = K
 at.now = microseconds(call.now)
 local was = plan.hget(at.paused, call.what) and 1 or 0
 
--- Who lets everything go on has put right what an operator was asked for: who was held up for that tries at once.
 local function let_all_try()
   plan.hset(at.pause, 'probe', digits(at.now))
   plan.hset(at.pause, 'prober', '')
@@ -50,7 +49,7 @@ if call.by then
 else
   plan.hdel(at.paused, call.what)
   local entry = 'paused:' .. call.what
-  if plan.zfirst(K.line_prefix .. entry) then
+  if plan.zfirst(at.line_prefix .. entry) then
     plan.zadd(at.lines, at.now, entry)
   end
   if call.what == '*' and redis.call('EXISTS', at.pause) == 1 then

@@ -35,7 +35,7 @@ local function gather()
   for _, owner in ipairs(redis.call('ZRANGE', at.leases, 0, 999)) do
     local is_ours = owner == call.name or string.sub(owner, 1, #call.name + 1) == call.name .. '/'
     if is_ours and owner ~= call.owner and left > 0 then
-      local theirs = K.leased_prefix .. owner
+      local theirs = at.leased_prefix .. owner
       local ids = redis.call('SRANDMEMBER', theirs, left + 1)
       local is_all = #ids <= left
       ids[left + 1] = nil

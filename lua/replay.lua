@@ -29,7 +29,7 @@ for lane = 5, 7 do -- what is of another type is complained of before anything i
   redis.call('LLEN', KEYS[lane])
 end
 redis.call('SCARD', KEYS[8])
-local replayed, queued = tonumber(redis.call('HGET', KEYS[4], 'replayed') or nil) or 0, {}
+local queued = {}
 
 -- What a stock worker has finished RQ keeps for a while, and then forgets by itself. What is no job stays as it is.
 local function is_taken(job)
@@ -56,7 +56,7 @@ for n, letter in ipairs(call.letters) do
   elseif letter[5] == false then
     results[n] = -3
   else
-    queued[job], replayed = true, replayed + 1
+    queued[job] = true
     letters.unbury(at, entry, fields)
     plan.write('DEL', job)
     plan.write('HSET', job, 'created_at', call.at, 'enqueued_at', call.at, 'data', letter[5] or fields.payload, 'description', letter[4],
@@ -65,7 +65,7 @@ for n, letter in ipairs(call.letters) do
       'failure_callback_name', '', 'stopped_callback_name', '', 'replays', digits((tonumber(fields.replays) or 0) + 1))
     plan.write('RPUSH', lane, id)
     plan.write('SADD', KEYS[8], lane)
-    plan.write('HSET', KEYS[4], 'replayed', digits(replayed))
+    plan.count(KEYS[4], 'replayed', 1)
     results[n] = 1
   end
 end

@@ -129,7 +129,7 @@ local function reclaim(grace)
   local is_done = true
   if at.now >= grace then
     for _, owner in ipairs(plan.zdue(at.leases, at.now, 4)) do
-      is_done = leases.take_over(at, owner, K.leased_prefix .. owner) and is_done
+      is_done = leases.take_over(at, owner, at.leased_prefix .. owner) and is_done
     end
   end
   return is_done

@@ -37,14 +37,14 @@ local pause = module(function(pause)
   pause.changes = {} -- [{"began": kind, "code", "detail"} | {"ended": kind}, ...] for the caller
 
   -- The kind of the pause, if there is one with a known kind.
-  local function kind_of(at)
+  function pause.kind(at)
     local kind = plan.hget(at.pause, 'kind')
     return PROBES_US[kind] and kind or nil
   end
 
   -- Why the event may not be posted, and until when; nothing if it may. The prober may.
   function pause.until_of(at, id)
-    local kind = kind_of(at)
+    local kind = pause.kind(at)
     if kind then
       local probe = whole_of(plan.hget(at.pause, 'probe'))
       local prober = plan.hget(at.pause, 'prober')
@@ -56,7 +56,7 @@ local pause = module(function(pause)
 
   -- During a pause this event tries; no other event tries before its result is known.
   function pause.let_try(at, id)
-    local kind = kind_of(at)
+    local kind = pause.kind(at)
     if kind then
       plan.hset(at.pause, 'prober', id)
       plan.hset(at.pause, 'probe', digits(at.now + PROBES_US[kind]))
@@ -66,7 +66,7 @@ local pause = module(function(pause)
   -- A worker posts with a credential of this fingerprint from now on. If it is not the one that was refused, the worker may
   -- try at once. Returns whether it is so.
   function pause.let_newcomer_try(at, fingerprint)
-    if kind_of(at) ~= 'operator' or plan.hget(at.pause, 'fingerprint') == fingerprint then
+    if pause.kind(at) ~= 'operator' or plan.hget(at.pause, 'fingerprint') == fingerprint then
       return false
     end
     plan.hset(at.pause, 'gap', digits(GAP_FROM_US))
@@ -75,14 +75,10 @@ local pause = module(function(pause)
     return true
   end
 
-  function pause.kind(at)
-    return kind_of(at)
-  end
-
   -- `id` is the event whose post brought this answer. If it was the prober of a cool-down, that is over; else no event tries
   -- before the end of the cool-down.
   local function begin(at, kind, said, gap, id)
-    local before = kind_of(at)
+    local before = pause.kind(at)
     local is_cooling = before == 'cooldown' and kind ~= before and plan.hget(at.pause, 'prober') ~= id
     local cool_until = is_cooling and whole_of(plan.hget(at.pause, 'probe')) or 0
     said = type(said) == 'table' and said or {}
@@ -134,7 +130,7 @@ local pause = module(function(pause)
   -- An event for a channel that was not tried yet wants to be posted: the next try need not be later than the first tries
   -- were. If an event tries now, this holds for the try after it.
   function pause.hasten(at, channel)
-    local kind = kind_of(at)
+    local kind = pause.kind(at)
     if (kind == 'outage' or kind == 'operator') and is_untried(at, kind, channel) then
       local probe, gap = whole_of(plan.hget(at.pause, 'probe')), whole_of(plan.hget(at.pause, 'gap'))
       if probe and gap and gap > GAP_FROM_US then
@@ -184,7 +180,7 @@ local pause = module(function(pause)
   -- A post or a history scan did not reach Slack, or had no clear answer. `is_maybe`: the post may have arrived; `is_scan`:
   -- it was a history scan. Returns whether the failure is part of an outage, which uses up no event's attempt.
   function pause.note_failure(at, id, channel, said, is_maybe, is_scan)
-    local kind = kind_of(at)
+    local kind = pause.kind(at)
     local is_new = kind and (is_maybe or is_scan) and is_untried(at, 'outage', channel)
     count_in(at.failing, channel)
     if is_maybe then
@@ -210,7 +206,7 @@ local pause = module(function(pause)
 
   -- Slack's answer asks for an operator. Returns until when all workers pause; nothing if only this channel is concerned.
   function pause.note_denial(at, id, channel, said, is_scan)
-    local kind, denied = kind_of(at), whole_of(plan.hget(at.denials, channel))
+    local kind, denied = pause.kind(at), whole_of(plan.hget(at.denials, channel))
     local is_new = kind == 'operator' and is_untried(at, kind, channel)
     plan.del(at.failing)
     plan.hset(at.denials, channel, digits(at.now))
@@ -232,7 +228,7 @@ local pause = module(function(pause)
 
   -- The result of the prober's try says nothing about the pause: the next event may try at once.
   function pause.pass_try(at, id)
-    if kind_of(at) and plan.hget(at.pause, 'prober') == id then
+    if pause.kind(at) and plan.hget(at.pause, 'prober') == id then
       plan.hset(at.pause, 'probe', digits(at.now))
       plan.hset(at.pause, 'prober', '')
     end
@@ -255,7 +251,7 @@ local pause = module(function(pause)
       is_post_noted = true
       plan.write('SET', at.posted, digits(at.now), 'PX', HOUR_US / 1000)
     end
-    local kind = kind_of(at)
+    local kind = pause.kind(at)
     local is_prober = kind and plan.hget(at.pause, 'prober') == id
     if kind == 'outage' or (kind == 'operator' and is_posted) or (kind == 'cooldown' and is_prober and is_replied) then
       finish(at, kind)
@@ -268,7 +264,7 @@ local pause = module(function(pause)
   -- Slack does.
   function pause.note_found(at, id, channel, sent_us)
     release(at, channel)
-    if kind_of(at) == 'outage' and sent_us >= (whole_of(plan.hget(at.pause, 'since')) or 0) then
+    if pause.kind(at) == 'outage' and sent_us >= (whole_of(plan.hget(at.pause, 'since')) or 0) then
       plan.del(at.failing)
       finish(at, 'outage')
     else
@@ -279,7 +275,7 @@ local pause = module(function(pause)
   -- What may have kept a post from arriving: an "outage", or the "channel" if more than one post in a row failed there; else
   -- nil.
   function pause.trouble_of(at, channel)
-    if kind_of(at) == 'outage' then
+    if pause.kind(at) == 'outage' then
       return 'outage'
     end
     return count_of(plan.hget(at.failures, channel)) > 1 and 'channel' or nil
@@ -307,7 +303,7 @@ local pause = module(function(pause)
   function pause.cool_down(at, id, channel, span_us, said)
     plan.del(at.failing)
     release(at, channel)
-    local kind = kind_of(at)
+    local kind = pause.kind(at)
     if kind == 'outage' then
       finish(at, kind)
       kind = nil
