@@ -77,14 +77,10 @@ end
 -- Parks the event until `instant`. It may have the turn of the line of edits, which others wait for.
 local function park(event, key, header, payload, instant)
   lines.free_all(at, event.id)
-  header.state, header.timer, header.why = 'waiting', true, { 'resolved', cjson.null }
-  header.category, header.deadline = event.category, event.deadline
+  header.why, header.category, header.deadline = { 'resolved', cjson.null }, event.category, event.deadline
   accounting.give_name(at, header, event.category, event.configured)
   plan.srem(at.leased, event.id)
-  plan.zadd(at.timers, instant, event.id)
-  plan.zadd(at.parked, tonumber(event.deadline), event.id)
-  accounting.park(at, header, 'resolved')
-  record.write(at, event.id, header, payload)
+  leases.park(at, event.id, header, payload, instant, tonumber(event.deadline), 'resolved')
   plan.hset(key, 'w' .. digits(header.seq), event.about[subjects.INSTANT] .. ' ' .. event.id)
   return string.format('["wait",%.0f]', instant - at.now)
 end

@@ -226,27 +226,21 @@ local digest = module(function(digest)
     end
     local first = header.buffered or digits(at.now)
     local instant = header.buffered and at.now + wait_us or at.now + tally.delay_us
-    header.state, header.timer, header.buffered, header.category = 'waiting', true, first, event.category
-    header.why = { cjson.decode(why)[3], cjson.null }
-    header.deadline = event.deadline
+    header.why, header.category, header.deadline = { cjson.decode(why)[3], cjson.null }, event.category, event.deadline
+    header.buffered = first
     leases.let_go(at, event.id, header, {})
     plan.srem(at.leased, event.id)
     plan.sadd(at.tallies, tally.id)
-    plan.zadd(at.timers, instant, event.id)
-    plan.zadd(at.parked, tonumber(event.deadline), event.id)
     accounting.give_name(at, header, event.category, event.configured)
-    accounting.park(at, header, header.why[1])
-    record.write(at, event.id, header, payload)
+    leases.park(at, event.id, header, payload, instant, tonumber(event.deadline), header.why[1])
     plan.hset(tally.key, 'buffered', event.id)
     plan.hset(tally.key, 'count', '1')
     plan.hset(tally.key, 'first', first)
     plan.hset(tally.key, 'last', digits(at.now))
     plan.hset(tally.key, 'why', why)
+    plan.hset(tally.key, 'words', event.shown)
     if event.name then
       plan.hset(tally.key, 'name', event.name)
-    end
-    if event.shown then
-      plan.hset(tally.key, 'words', event.shown)
     end
     if event.remember then
       plan.hset(tally.key, 'remember', '1')

@@ -79,15 +79,20 @@ local leases = module(function(leases)
     header.back = first <= ahead and by < first and digits(by) or nil
   end
 
+  -- Parks an event on its timer until `instant`; it expires at `ends`.
+  function leases.park(at, id, header, payload, instant, ends, reason)
+    header.state, header.timer = 'waiting', true
+    plan.zadd(at.timers, instant, id)
+    plan.zadd(at.parked, ends, id)
+    accounting.park(at, header, reason)
+    record.write(at, id, header, payload)
+  end
+
   -- Parks an event whose post may have arrived. It is reconciled at `instant`, and does not expire before that.
   function leases.await_scan(at, id, header, payload, instant)
     instant = math.max(at.now, instant)
-    header.state, header.timer = 'waiting', true
     header.why = nil
-    plan.zadd(at.timers, instant, id)
-    plan.zadd(at.parked, math.max(instant, tonumber(header.deadline)), id)
-    accounting.park(at, header, 'reconcile')
-    record.write(at, id, header, payload)
+    leases.park(at, id, header, payload, instant, math.max(instant, tonumber(header.deadline)), 'reconcile')
   end
 
   -- The post of the event was under way when its worker died: it may have arrived, or may still arrive. It frees its channel
