@@ -80,7 +80,6 @@ at.remember_us, at.most_decisions = call.remember_us, call.most_decisions
 local thread_keys = threads.of(call, at.now)
 local is_stale = stale(at.limits_version, call.version)
 local channels = lines.channels(call)
-local dead_letters = { dead = at.dead, dead_ids = at.dead_ids, dead_bytes = at.dead_bytes, metrics = at.metrics, now = at.now }
 
 local function park(event, header, payload)
   header.state, header.category, header.deadline = 'waiting', event.category, event.deadline
@@ -205,7 +204,7 @@ local function bury(event, payload, malformed)
   if malformed then
     fields.header = malformed
   end
-  letters.bury(dead_letters, event.id, fields, payload)
+  letters.bury(at, event.id, fields, payload)
 end
 
 -- An event that was to be parked and cannot be read any more becomes a dead letter.
@@ -359,8 +358,8 @@ for n, event in ipairs(call.events) do
 end
 lines.write(channels)
 lines.ring_if_earlier(at)
-local trimmed = dead_letters.buried and letters.trim(dead_letters, call.dead, MOST_TRIMMED) or 0
-letters.write(dead_letters)
+local trimmed = letters.has_buried() and letters.trim(at, call.dead, MOST_TRIMMED) or 0
+letters.write(at)
 if trimmed > 0 then
   plan.count(at.metrics, 'trimmed', trimmed)
 end

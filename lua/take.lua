@@ -75,8 +75,8 @@
 --           "ids": the ids of the batch, separated by blanks, "sizes": [bytes of each record, ...],
 --           "seqs": [seq of an event that is new, whose record is its payload alone; else 0, ...]}, the records]. A record with
 --             the header {"malformed": true} belongs to an event whose own header cannot be read.
--- Not all keys come through KEYS: the names rq:job:<id> (HASH, RQ's, deleted here) and leased, line, waits, tally and scope keys
--- are built from what was found. All but RQ's share the namespace's hash tag.
+-- Not all keys come through KEYS: the names rq:job:<id> (HASH, RQ's, deleted here) and leased, line, waits, tally, scope, minute
+-- and firing keys are built from what was found. All but RQ's share the namespace's hash tag.
 -- @include prelude
 -- @include plan
 -- @include record

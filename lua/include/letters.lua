@@ -3,13 +3,15 @@
 --
 -- How many there are for each reason is counted in the hash `metrics` (include/accounting.lua).
 --
--- `at` names the keys dead, dead_ids, dead_bytes, metrics; and now. What this call changes is kept in it until `letters.write`.
+-- `at` names the keys dead, dead_ids, dead_bytes, metrics; and now.
 local letters = module(function(letters)
   letters.MOST_READ = 8388608 -- bytes of letters that are read in one call; one more letter may be on top
+  local gone, removed, removed_bytes = {}, 0, 0 -- entries that this call removes
+  local buried, buried_bytes = {}, 0 -- letters that it adds
 
   -- The fields of a letter by name, and how many bytes these are; nothing where it is gone already.
   function letters.read(at, entry)
-    local row = not (at.gone and at.gone[entry]) and redis.call('XRANGE', at.dead, entry, entry)[1]
+    local row = not gone[entry] and redis.call('XRANGE', at.dead, entry, entry)[1]
     if not row then
       return nil
     end
@@ -23,9 +25,7 @@ local letters = module(function(letters)
 
   -- Plans to remove a letter that was read.
   function letters.unbury(at, entry, fields)
-    at.gone, at.removed = at.gone or {}, (at.removed or 0) + 1
-    at.gone[entry] = true
-    at.freed = (at.freed or 0) + (tonumber(fields.bytes) or 0)
+    gone[entry], removed, removed_bytes = true, removed + 1, removed_bytes + (tonumber(fields.bytes) or 0)
     if fields.id and plan.hget(at.dead_ids, fields.id) == entry then
       plan.hdel(at.dead_ids, fields.id)
     end
@@ -43,15 +43,19 @@ local letters = module(function(letters)
       bytes = bytes + #field + #value
     end
     fields[6] = digits(bytes)
-    at.buried, at.added = at.buried or {}, (at.added or 0) + bytes
-    at.buried[#at.buried + 1] = { id = id, fields = fields, bytes = bytes, reason = letter.reason }
+    buried_bytes = buried_bytes + bytes
+    buried[#buried + 1] = { id = id, fields = fields, bytes = bytes, reason = letter.reason }
+  end
+
+  function letters.has_buried()
+    return #buried > 0
   end
 
   -- How many letters there will be, and of how many bytes.
   local function sums(at)
     local stored = redis.call('XLEN', at.dead)
     local bytes = stored > 0 and tonumber(redis.call('GET', at.dead_bytes) or nil) or 0
-    return stored - (at.removed or 0) + #(at.buried or {}), math.max(0, bytes - (at.freed or 0)) + (at.added or 0)
+    return stored - removed + #buried, math.max(0, bytes - removed_bytes) + buried_bytes
   end
 
   -- Plans to remove the oldest beyond `max` or `max_bytes`, and those older than `max_age_us`; at most `most` of them. Returns
@@ -73,8 +77,8 @@ local letters = module(function(letters)
           trimmed, read, count, bytes = trimmed + 1, read + size, count - 1, bytes - (tonumber(fields.bytes) or 0)
         end
       elseif surplus and count > 1 then -- the oldest of the new ones
-        local letter = table.remove(at.buried, 1)
-        at.added = at.added - letter.bytes
+        local letter = table.remove(buried, 1)
+        buried_bytes = buried_bytes - letter.bytes
         trimmed, count, bytes = trimmed + 1, count - 1, bytes - letter.bytes
       else
         return trimmed, false
@@ -95,12 +99,12 @@ local letters = module(function(letters)
 
   -- Plans what was buried, and how many bytes all letters are then.
   function letters.write(at)
-    if not at.buried and not at.removed then
+    if #buried == 0 and removed == 0 then
       return
     end
     local count, bytes = sums(at)
     local ms, n = next_entry(at)
-    for i, letter in ipairs(at.buried or {}) do
+    for i, letter in ipairs(buried) do
       local entry = digits(ms) .. '-' .. digits(n + i - 1)
       plan.write('XADD', at.dead, entry, unpack(letter.fields))
       plan.hset(at.dead_ids, letter.id, entry)

@@ -253,28 +253,26 @@ local plan = module(function(plan)
     return nearest(entry, head[1], number_of(head[2]))
   end
 
-  -- The member of the lowest score above `low`, and that; without those of which `is_out`, if given, is true.
-  function plan.znext(key, low, is_out)
+  -- The first member that a command finds from a score on, this one left out, or that is planned.
+  local function beyond(key, command, score, last, low, high, is_out)
     local entry = entry_of(zsets, key)
-    local member, score
+    local found, at
     if not wiped[key] then
-      member, score = unchanged(entry, function(from, number)
-        return call('ZRANGEBYSCORE', key, '(' .. digits(low), '+inf', 'WITHSCORES', 'LIMIT', from, number)
+      found, at = unchanged(entry, function(from, number)
+        return call(command, key, '(' .. digits(score), last, 'WITHSCORES', 'LIMIT', from, number)
       end, is_out)
     end
-    return nearest(entry, member, score, low, nil, is_out)
+    return nearest(entry, found, at, low, high, is_out)
+  end
+
+  -- The member of the lowest score above `low`, and that; without those of which `is_out`, if given, is true.
+  function plan.znext(key, low, is_out)
+    return beyond(key, 'ZRANGEBYSCORE', low, '+inf', low, nil, is_out)
   end
 
   -- The member of the highest score below `high`, and that; `is_out` as in `plan.znext`.
   function plan.zprevious(key, high, is_out)
-    local entry = entry_of(zsets, key)
-    local member, score
-    if not wiped[key] then
-      member, score = unchanged(entry, function(from, number)
-        return call('ZREVRANGEBYSCORE', key, '(' .. digits(high), '-inf', 'WITHSCORES', 'LIMIT', from, number)
-      end, is_out)
-    end
-    return nearest(entry, member, score, nil, high, is_out)
+    return beyond(key, 'ZREVRANGEBYSCORE', high, '-inf', nil, high, is_out)
   end
 
   -- Up to `most` members with scores up to `high`, the lowest first.
