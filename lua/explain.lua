@@ -1,20 +1,14 @@
 -- Where events are and what is known of them, all at one instant. Read-only. Of large events it answers for the first of "ids"
 -- only, as many as fit into one answer, and two at least.
 --
+-- @keys events leases lines timers cooldowns pause dead dead_ids awaited seen lane_high lane_normal lane_low
+-- @keys limited limited_older others others_older silences paused failures scheduled limits_version limits_files
+-- @keys removed limited_log others_log endings
 -- @prefixes leased line waits
--- KEYS      1 events, 2 leases, 3 lines, 4 timers, 5 cooldowns, 6 pause, 7 dead, 8 dead_ids, 9 awaited, 10 seen as in
---             take.lua and settle.lua
---          11 12 13     LIST  the lanes high, normal, low (RQ's queues)
---          14 15 16 17  HASH  the index of the decision record (include/accounting.lua)
---          18 silences  HASH  id -> JSON (include/silences.lua)
---          19 paused    HASH  '*' or category -> JSON, what is paused by hand
---          20 failures  HASH  channel -> its posts in a row without a clear answer
---          21 scheduled  ZSET  as in take.lua
---          22 23        STRING, HASH  the version of the limits in force, and number -> what it says (publish.lua)
---          24 removed   ZSET  as in removals.lua
---          25 26        STREAM  the decision record, its parts `limited` and `others`
---          27 endings   ZSET  when each silence ends if nothing more matches (include/silences.lua)
---          28 ...       HASH  the RQ job of each of "ids"
+-- KEYS      as in take.lua and settle.lua; and
+--           limits_files  HASH  number -> what a version of the limits says (publish.lua)
+--           removed       ZSET  as in removals.lua
+--           and then the RQ job of each of "ids" (HASH)
 -- ARGV[1]   JSON {"now": us | absent, "ids": [id, ...],
 --           "payloads": true: of all, else of those whose id is a digest, "limits": true | absent}
 -- Returns   [JSON {"now", "pause": {field: value}, "silences": {id: JSON}, "endings": {id: instant}, "paused": {category: JSON} | absent, "found": [facts, ...] for each id that is answered for,
@@ -39,11 +33,14 @@ local NEAR = 10000 -- of longer lanes only the beginning is searched, all ids to
 local MOST_READ = 1048576 -- bytes of records and letters, in which one more may be on top
 local LINES = 20 -- so many lines of a scope are searched for events that go first; of other lines only the head counts
 
-local events, lines = KEYS[1], KEYS[3]
+local LANES = { K.lane_high, K.lane_normal, K.lane_low }
+local RECORD = { -- each index of the decision record, and its stream
+  { K.limited, K.limited_log }, { K.limited_older, K.limited_log }, { K.others, K.others_log }, { K.others_older, K.others_log },
+}
 local call = cjson.decode(ARGV[1])
 local near = math.ceil(NEAR / #call.ids)
 local now = microseconds(call.now)
-local owners = redis.call('ZRANGE', KEYS[2], 0, -1)
+local owners = redis.call('ZRANGE', K.leases, 0, -1)
 
 local function holder(id)
   for _, owner in ipairs(owners) do
@@ -55,7 +52,7 @@ end
 
 local function stands(facts, line, entry, id)
   facts.before = redis.call('ZRANK', K.line_prefix .. line, id) or nil
-  facts.next = redis.call('ZSCORE', lines, entry) or nil
+  facts.next = redis.call('ZSCORE', K.lines, entry) or nil
 end
 
 -- How many events of other lines that wait for the same scope go before one of this rank.
@@ -77,22 +74,22 @@ local function place(facts, id, header)
   if header.state ~= 'waiting' then
     facts.owner = holder(id)
   elseif header.timer then
-    facts.timer = redis.call('ZSCORE', KEYS[4], id) or nil
+    facts.timer = redis.call('ZSCORE', K.timers, id) or nil
   elseif header.scheduled then
-    facts.timer = redis.call('ZSCORE', KEYS[21], id) or nil
+    facts.timer = redis.call('ZSCORE', K.scheduled, id) or nil
   elseif header.line then
-    facts.scope = redis.call('HGET', KEYS[9], header.line) or header.line
+    facts.scope = redis.call('HGET', K.awaited, header.line) or header.line
     local rank = redis.call('ZSCORE', K.line_prefix .. header.line, id)
     facts.elsewhere = rank and before_elsewhere(K.waits_prefix .. facts.scope, header.line, rank) or nil
     waits_for_room = true
     stands(facts, header.line, 'scope:' .. facts.scope, id)
-    local shared_at = redis.call('ZSCORE', K.waits_prefix .. 'shared', header.line) and redis.call('ZSCORE', lines, 'scope:shared')
+    local shared_at = redis.call('ZSCORE', K.waits_prefix .. 'shared', header.line) and redis.call('ZSCORE', K.lines, 'scope:shared')
     if shared_at and number_of(shared_at) < (number_of(facts.next) or math.huge) then
       facts.next = shared_at
     end
   else
-    facts.cooldown = redis.call('ZSCORE', KEYS[5], header.channel) or nil
-    facts.failures = redis.call('HGET', KEYS[20], header.channel) or nil
+    facts.cooldown = redis.call('ZSCORE', K.cooldowns, header.channel) or nil
+    facts.failures = redis.call('HGET', K.failures, header.channel) or nil
     local line = header.entry or 'channel:' .. header.channel
     stands(facts, line, line, id)
   end
@@ -105,20 +102,20 @@ local function waiting_job(job, id)
     return nil
   end
   for lane = 1, 3 do
-    if KEYS[10 + lane] == 'rq:queue:' .. fields[1] then
+    if LANES[lane] == 'rq:queue:' .. fields[1] then
       return {
         lane = lane,
         status = fields[2] or '',
         enqueued_at = fields[3] or '',
         replayed = fields[4] and true or nil,
-        before = redis.call('LPOS', KEYS[10 + lane], id, 'MAXLEN', near) or nil,
+        before = redis.call('LPOS', LANES[lane], id, 'MAXLEN', near) or nil,
       }
     end
   end
 end
 
 local function letter_of(entry)
-  local row = redis.call('XRANGE', KEYS[7], entry, entry)[1]
+  local row = redis.call('XRANGE', K.dead, entry, entry)[1]
   local fields, payload = {}, ''
   for i = 1, row and #row[2] or 0, 2 do
     if row[2][i] == 'payload' then
@@ -161,7 +158,7 @@ for n, id in ipairs(call.ids) do
     break
   end
   local facts, payload = { id = id }, nil
-  local stored = redis.call('HGET', events, id)
+  local stored = redis.call('HGET', K.events, id)
   if stored then
     local header
     header, payload, facts.malformed = record.split(stored)
@@ -172,29 +169,29 @@ for n, id in ipairs(call.ids) do
       place(facts, id, header)
     end
   end
-  facts.job = waiting_job(KEYS[27 + n], id)
-  local entry = redis.call('HGET', KEYS[8], id)
+  facts.job = waiting_job(KEYS[#KEYS - #call.ids + n], id)
+  local entry = redis.call('HGET', K.dead_ids, id)
   if entry then
     local buried
     facts.letter, buried = letter_of(entry)
     payload, read = payload or buried, read + #buried
   end
   local decisions = {}
-  for i = 14, 17 do
-    local entry = redis.call('HGET', KEYS[i], id)
-    decisions[#decisions + 1] = entry and on_record(KEYS[i < 16 and 25 or 26], entry, id) or nil
+  for _, part in ipairs(RECORD) do
+    local entry = redis.call('HGET', part[1], id)
+    decisions[#decisions + 1] = entry and on_record(part[2], entry, id) or nil
   end
   facts.decisions = #decisions > 0 and decisions or nil
-  facts.seen = redis.call('ZSCORE', KEYS[10], id) or nil
-  facts.removed = redis.call('ZSCORE', KEYS[24], id) or nil
+  facts.seen = redis.call('ZSCORE', K.seen, id) or nil
+  facts.removed = redis.call('ZSCORE', K.removed, id) or nil
   found[n] = facts
   payloads[n] = payload and (call.payloads or string.find(id, '^id%-%x+$')) and payload or ''
 end
 
 local version, limits
 if call.limits and waits_for_room then
-  version = redis.call('GET', KEYS[22]) or nil
-  limits = version and redis.call('HGET', KEYS[23], string.match(version, '^%d*')) or nil
+  version = redis.call('GET', K.limits_version) or nil
+  limits = version and redis.call('HGET', K.limits_files, string.match(version, '^%d*')) or nil
 end
 
 local function hash_of(key)
@@ -203,10 +200,10 @@ local function hash_of(key)
 end
 return { cjson.encode({
   now = digits(now),
-  pause = hash_of(KEYS[6]),
-  silences = hash_of(KEYS[18]),
-  endings = pairs_of(redis.call('ZRANGE', KEYS[27], 0, -1, 'WITHSCORES')),
-  paused = hash_of(KEYS[19]),
+  pause = hash_of(K.pause),
+  silences = hash_of(K.silences),
+  endings = pairs_of(redis.call('ZRANGE', K.endings, 0, -1, 'WITHSCORES')),
+  paused = hash_of(K.paused),
   found = found,
   version = version,
   limits = limits,

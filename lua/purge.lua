@@ -1,10 +1,8 @@
 -- Removes dead letters for good: those named, or those beyond the bounds. So many in one call, and no more than letters.MOST_READ bytes
 -- of them (include/letters.lua): what is more is for the next call.
 --
--- KEYS      1 dead       STREAM dead letters
---           2 dead_ids   HASH   id -> entry
---           3 dead_bytes STRING bytes of all of them
---           4 metrics    HASH   what is counted beside the books (include/accounting.lua)
+-- @keys dead dead_ids dead_bytes metrics
+-- KEYS      as in settle.lua
 -- ARGV[1]   JSON {"now": us | absent, "letters": [entry, ...] | absent, "bounds": {"max", "max_age_us", "max_bytes"} | absent}
 -- Returns   [how many were removed, how many of "letters" were dealt with, 1 if the bounds may want another call, else 0]
 -- @include prelude
@@ -14,9 +12,8 @@
 local MOST = 500 -- letters in one call
 
 local call = cjson.decode(ARGV[1])
-local at = {
-  dead = KEYS[1], dead_ids = KEYS[2], dead_bytes = KEYS[3], metrics = KEYS[4], now = microseconds(call.now),
-}
+local at = K
+at.now = microseconds(call.now)
 local removed, done, read, has_more = 0, 0, 0, false
 for _, entry in ipairs(call.letters or {}) do
   if done == MOST or read >= letters.MOST_READ then

@@ -1,14 +1,11 @@
 -- Moves dead letters back to their lanes, each in one step: a letter is either a letter or an event, never both or none. So
 -- many in one call, and no more than letters.MOST_READ bytes of them (include/letters.lua): what is more is for the next call.
 --
--- KEYS      1 dead       STREAM dead letters
---           2 dead_ids   HASH   id -> entry
---           3 dead_bytes STRING bytes of all of them
---           4 totals     HASH   the books
---           5 6 7        LIST   the lanes high, normal, low (RQ's queues)
---           8            SET    RQ's set of queues
---           9 metrics    HASH   what is counted beside the books (include/accounting.lua)
---           10 ...       HASH   the RQ job of each letter, in the order of "letters"
+-- @keys dead dead_ids dead_bytes totals lane_high lane_normal lane_low queues metrics
+-- KEYS      as in settle.lua; and
+--           lane_...    LIST    the lanes high, normal, low (RQ's queues)
+--           queues      SET     RQ's set of queues
+--           and then    the RQ job of each letter (HASH), in the order of "letters"
 -- ARGV[1]   JSON {"at": instant in RQ's form, "letters": [[entry, id, lane (1 to 3), description, data | false | absent], ...]};
 --           "data" goes on the lane in place of the payload; false: there is none, the letter stays
 -- Returns   for each letter that was dealt with 1 replayed, 0 no such letter any more, -1 a job of its id exists: it waits or is
@@ -22,13 +19,12 @@
 local MOST = 100 -- letters in one call
 
 local call = cjson.decode(ARGV[1])
-local at = {
-  dead = KEYS[1], dead_ids = KEYS[2], dead_bytes = KEYS[3], metrics = KEYS[9],
-}
-for lane = 5, 7 do -- what is of another type is complained of before anything is written
-  redis.call('LLEN', KEYS[lane])
+local at = K
+local LANES = { at.lane_high, at.lane_normal, at.lane_low }
+for _, lane in ipairs(LANES) do -- what is of another type is complained of before anything is written
+  redis.call('LLEN', lane)
 end
-redis.call('SCARD', KEYS[8])
+redis.call('SCARD', at.queues)
 local queued = {}
 
 -- What a stock worker has finished RQ keeps for a while, and then forgets by itself. What is no job stays as it is.
@@ -44,7 +40,7 @@ for n, letter in ipairs(call.letters) do
   if n > MOST or read >= letters.MOST_READ then
     break
   end
-  local entry, id, lane, job = letter[1], letter[2], KEYS[4 + letter[3]], KEYS[9 + n]
+  local entry, id, lane, job = letter[1], letter[2], LANES[letter[3]], KEYS[#KEYS - #call.letters + n]
   local fields, size = letters.read(at, entry)
   read = read + (size or 0)
   if not fields then
@@ -64,8 +60,8 @@ for n, letter in ipairs(call.letters) do
       'ended_at', '', 'last_heartbeat', '', 'worker_name', '', 'group_id', '', 'success_callback_name', '',
       'failure_callback_name', '', 'stopped_callback_name', '', 'replays', digits((tonumber(fields.replays) or 0) + 1))
     plan.write('RPUSH', lane, id)
-    plan.write('SADD', KEYS[8], lane)
-    plan.count(KEYS[4], 'replayed', 1)
+    plan.write('SADD', at.queues, lane)
+    plan.count(at.totals, 'replayed', 1)
     results[n] = 1
   end
 end

@@ -1,14 +1,16 @@
 -- One look at everything status shows and --check verifies, at one instant. Read-only.
 --
+-- @keys events leases requeued parked lines timers cooldowns pause totals dead lane_high lane_normal lane_low
+-- @keys taken_high taken_normal taken_low awaited deferred paused silences tallies scheduled endings failures
+-- @keys metrics shadowed names
 -- @prefixes leased line waits tally
 -- It looks at each owner of a lease, each category and each silence, and at a bounded number of everything else: of many lines,
 -- tallies and cool-downs it tells of some, and how much there is in all.
 --
--- KEYS      1 events 2 leases 3 requeued 4 parked 5 lines 6 timers 7 cooldowns 8 pause 9 totals 10 dead (see take.lua and
---           settle.lua); 11 to 13 the lanes, 14 to 16 the lanes' intermediate lists (RQ's); 17 awaited, 18 deferred
---           (include/deferred.lua), 19 paused, 20 silences (include/silences.lua), 21 tallies (include/digest.lua), 22 scheduled,
---           23 endings of silences, 24 failures (include/pause.lua); and where "named" is given, 25 metrics (include/accounting.lua),
---           26 shadowed, 27 names
+-- KEYS      as in take.lua and settle.lua; and
+--           taken_...   LIST    of each lane: ids that a stock worker popped and has not begun (RQ's intermediate lists)
+--           shadowed    HASH    as in admit.lua
+--           The last three are there where "named" is given.
 -- ARGV[1]   JSON {"now": us | absent, "named": how many names | absent}
 -- Returns   [JSON {"now", "waiting", "events", "leased", "requeued", "parked", "timers", "next_timer": us | null, "scheduled", "next_scheduled": us | null,
 --           "next_line": us | null, "deciding": entries of "lines" without an instant,
@@ -29,6 +31,7 @@ local MOST_LINES = 200 -- lines of channels that are told of, and as many of cat
 local MOST_ENTRIES = 2000 -- channels and scopes that are looked at for them
 local MOST_TALLIES = 1000
 local MOST_COOLDOWNS = 200
+local LANES, TAKEN = { K.lane_high, K.lane_normal, K.lane_low }, { K.taken_high, K.taken_normal, K.taken_low }
 
 local call = cjson.decode(ARGV[1])
 local now = microseconds(call.now)
@@ -38,18 +41,18 @@ local function first_score(key)
 end
 
 local waiting = 0
-for i = 11, 16 do
-  waiting = waiting + redis.call('LLEN', KEYS[i])
+for lane = 1, 3 do
+  waiting = waiting + redis.call('LLEN', LANES[lane]) + redis.call('LLEN', TAKEN[lane])
 end
-local leases = pairs_of(redis.call('ZRANGE', KEYS[2], 0, -1, 'WITHSCORES'))
+local leases = pairs_of(redis.call('ZRANGE', K.leases, 0, -1, 'WITHSCORES'))
 local leased = 0
 for owner in pairs(leases) do
   leased = leased + redis.call('SCARD', K.leased_prefix .. owner)
 end
 
 local lines, of_channels, of_categories = {}, 0, 0
-local entries = redis.call('ZRANGE', KEYS[5], 0, MOST_ENTRIES - 1, 'WITHSCORES')
-local has_all_lines = #entries / 2 == redis.call('ZCARD', KEYS[5])
+local entries = redis.call('ZRANGE', K.lines, 0, MOST_ENTRIES - 1, 'WITHSCORES')
+local has_all_lines = #entries / 2 == redis.call('ZCARD', K.lines)
 for i = 1, #entries, 2 do
   local entry, at = entries[i], entries[i + 1]
   local scope = string.match(entry, '^scope:(.*)$')
@@ -71,66 +74,66 @@ for i = 1, #entries, 2 do
     has_all_lines = false
   end
 end
-has_all_lines = has_all_lines and of_categories == redis.call('HLEN', KEYS[17])
+has_all_lines = has_all_lines and of_categories == redis.call('HLEN', K.awaited)
 
-local tallies, all_tallies = {}, redis.call('SCARD', KEYS[21])
+local tallies, all_tallies = {}, redis.call('SCARD', K.tallies)
 local has_all_tallies = all_tallies <= MOST_TALLIES
-local told_tallies = has_all_tallies and redis.call('SMEMBERS', KEYS[21])
-  or redis.call('SSCAN', KEYS[21], '0', 'COUNT', MOST_TALLIES)[2]
+local told_tallies = has_all_tallies and redis.call('SMEMBERS', K.tallies)
+  or redis.call('SSCAN', K.tallies, '0', 'COUNT', MOST_TALLIES)[2]
 for _, id in ipairs(told_tallies) do
   local count, first, buffered = unpack(redis.call('HMGET', K.tally_prefix .. id, 'count', 'first', 'buffered'))
-  local is_on_timer = redis.call('ZSCORE', KEYS[6], id)
-  local place = buffered and 'buffered' or is_on_timer and 'timer' or redis.call('ZSCORE', KEYS[4], id) and 'line'
+  local is_on_timer = redis.call('ZSCORE', K.timers, id)
+  local place = buffered and 'buffered' or is_on_timer and 'timer' or redis.call('ZSCORE', K.parked, id) and 'line'
   tallies[id] = { tonumber(count or 0), first or '0', place or 'hands' }
 end
 
-local silences, suppressed = pairs_of(redis.call('HGETALL', KEYS[20])), {}
+local silences, suppressed = pairs_of(redis.call('HGETALL', K.silences)), {}
 for id in pairs(silences) do
   suppressed[id] = tonumber(redis.call('HGET', K.tally_prefix .. 'silence:' .. id, 'count') or 0)
 end
 
 local cooling = '(' .. digits(now)
-local cooldowns = pairs_of(redis.call('ZRANGEBYSCORE', KEYS[7], cooling, '+inf', 'WITHSCORES', 'LIMIT', 0, MOST_COOLDOWNS))
+local cooldowns = pairs_of(redis.call('ZRANGEBYSCORE', K.cooldowns, cooling, '+inf', 'WITHSCORES', 'LIMIT', 0, MOST_COOLDOWNS))
 local failures = {}
 for channel in pairs(cooldowns) do
-  failures[channel] = count_of(redis.call('HGET', KEYS[24], channel))
+  failures[channel] = count_of(redis.call('HGET', K.failures, channel))
 end
 local facts = {
   now = digits(now),
   waiting = waiting,
-  events = redis.call('HLEN', KEYS[1]),
+  events = redis.call('HLEN', K.events),
   leased = leased,
-  requeued = redis.call('ZCARD', KEYS[3]),
-  parked = redis.call('ZCARD', KEYS[4]),
-  timers = redis.call('ZCARD', KEYS[6]),
-  next_timer = first_score(KEYS[6]) or cjson.null,
-  scheduled = redis.call('ZCARD', KEYS[22]),
-  next_scheduled = first_score(KEYS[22]) or cjson.null,
+  requeued = redis.call('ZCARD', K.requeued),
+  parked = redis.call('ZCARD', K.parked),
+  timers = redis.call('ZCARD', K.timers),
+  next_timer = first_score(K.timers) or cjson.null,
+  scheduled = redis.call('ZCARD', K.scheduled),
+  next_scheduled = first_score(K.scheduled) or cjson.null,
   next_line = entries[2] and entries[2] ~= 'inf' and entries[2] or cjson.null,
-  deciding = redis.call('ZCOUNT', KEYS[5], 'inf', 'inf'),
+  deciding = redis.call('ZCOUNT', K.lines, 'inf', 'inf'),
   lines = lines,
   has_all_lines = has_all_lines,
-  deferred = pairs_of(redis.call('HGETALL', KEYS[18])),
-  dead = redis.call('XLEN', KEYS[10]),
+  deferred = pairs_of(redis.call('HGETALL', K.deferred)),
+  dead = redis.call('XLEN', K.dead),
   tallies = tallies,
   all_tallies = all_tallies,
   has_all_tallies = has_all_tallies,
   leases = leases,
   cooldowns = cooldowns,
   failures = failures,
-  all_cooldowns = redis.call('ZCOUNT', KEYS[7], cooling, '+inf'),
-  pause = pairs_of(redis.call('HGETALL', KEYS[8])),
-  paused = pairs_of(redis.call('HGETALL', KEYS[19])),
+  all_cooldowns = redis.call('ZCOUNT', K.cooldowns, cooling, '+inf'),
+  pause = pairs_of(redis.call('HGETALL', K.pause)),
+  paused = pairs_of(redis.call('HGETALL', K.paused)),
   silences = silences,
-  endings = pairs_of(redis.call('ZRANGE', KEYS[23], 0, -1, 'WITHSCORES')),
+  endings = pairs_of(redis.call('ZRANGE', K.endings, 0, -1, 'WITHSCORES')),
   suppressed = suppressed,
 }
 if not call.named then
-  return { cjson.encode(facts), redis.call('HGETALL', KEYS[9]) }
+  return { cjson.encode(facts), redis.call('HGETALL', K.totals) }
 end
 facts.lanes, facts.heads = {}, {}
 for lane = 1, 3 do
-  local jobs, taken = KEYS[10 + lane], KEYS[13 + lane]
+  local jobs, taken = LANES[lane], TAKEN[lane]
   local head = redis.call('LINDEX', taken, -1) or redis.call('LINDEX', jobs, 0)
   facts.lanes[lane] = redis.call('LLEN', jobs) + redis.call('LLEN', taken)
   facts.heads[lane] = head and redis.pcall('HGET', 'rq:job:' .. head, 'enqueued_at')
@@ -138,5 +141,5 @@ for lane = 1, 3 do
     facts.heads[lane] = false
   end
 end
-facts.named = redis.call('ZRANGE', KEYS[27], 0, call.named - 1)
-return { cjson.encode(facts), redis.call('HGETALL', KEYS[9]), redis.call('HGETALL', KEYS[25]), redis.call('HGETALL', KEYS[26]) }
+facts.named = redis.call('ZRANGE', K.names, 0, call.named - 1)
+return { cjson.encode(facts), redis.call('HGETALL', K.totals), redis.call('HGETALL', K.metrics), redis.call('HGETALL', K.shadowed) }
