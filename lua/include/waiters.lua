@@ -44,7 +44,7 @@ local waiters = module(function(waiters)
     return tonumber(string.match(token, '%*(%d+)$') or 1)
   end
 
-  -- Who has a cost is promised room at an instant.
+  -- Notes in `promises` until when somebody with a cost waits.
   function waiters.note_cost(scope, token, promise)
     if cost_of(token) > 1 then
       plan.zadd_higher(scope.promises, promise, '*')

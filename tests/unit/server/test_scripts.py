@@ -29,6 +29,12 @@ def code_of(text: str) -> str:
     return _COMMENT.sub("", text)
 
 
+def read_of_table(code: str) -> set[str]:
+    """What the code reads of ``at``, and does not set itself."""
+    assigned = re.findall(r"at\.(\w+)", "".join(re.findall(r"^ *at\.[\w., ]+ =", code, re.MULTILINE)))
+    return set(re.findall(r"\bat\.(\w+)", code)) - set(assigned)
+
+
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_has_every_function_of_a_part_that_it_names(name: str) -> None:
     text = code_of(read_script(name))
@@ -87,8 +93,7 @@ def test_a_script_declares_every_key_and_prefix_that_it_reads(name: str) -> None
     if "local at = K\n" not in text:
         return
     declared = re.findall(r"(\w+) = (?:KEYS|OURS)", text)
-    assigned = re.findall(r"at\.(\w+)", "".join(re.findall(r"^ *at\.[\w., ]+ =", text, re.MULTILINE)))
-    assert set(re.findall(r"\bat\.(\w+)", text)) - {*declared, *assigned, *OF_OTHERS} == set()
+    assert read_of_table(text) - {*declared, *OF_OTHERS} == set()
 
 
 def table_of(part: Path, seen: frozenset[str] = frozenset()) -> set[str]:
@@ -104,9 +109,7 @@ def table_of(part: Path, seen: frozenset[str] = frozenset()) -> set[str]:
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.stem)
 def test_the_header_of_a_part_names_all_that_it_reads_of_its_table(part: Path) -> None:
-    code = code_of(part.read_text(encoding="utf-8"))
-    assigned = re.findall(r"at\.(\w+)", "".join(re.findall(r"^ *at\.[\w., ]+ =", code, re.MULTILINE)))
-    assert set(re.findall(r"\bat\.(\w+)", code)) - {*assigned, *table_of(part)} == set()
+    assert read_of_table(code_of(part.read_text(encoding="utf-8"))) - table_of(part) == set()
 
 
 def test_a_function_of_a_table_that_goes_by_other_names_stays() -> None:
