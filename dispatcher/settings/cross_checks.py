@@ -12,7 +12,7 @@ from dispatcher.core.tally import Telling
 from dispatcher.core.units import format_duration
 from dispatcher.settings.limits_schema import LimitsFile, RuleSection
 from dispatcher.settings.limits_values import REJECT
-from dispatcher.settings.yaml_tree import Path, Problem, Tree, shown_path
+from dispatcher.settings.yaml_tree import Path, Problem, Tree
 
 _FROM_US: Final = 1_767_225_600_000_000
 """2026 in microseconds: a year in which the clocks of every zone are looked at, so that a file once right stays so."""
@@ -45,7 +45,7 @@ def _tellings(file: LimitsFile, policy: Policy, tree: Tree) -> Iterator[Problem]
         if {"on_limit", "notice"} <= written and section.notice and section.on_limit is OnLimit.DIGEST:
             at: Path = (*path, "notice")
             said = "true, but a digest tells of what is suppressed already; expected one of the two"
-            yield Problem(tree.position(at), shown_path(at), said)
+            yield tree.problem(at, said)
         if key is None or rule.telling is None or longest is None or longest.max > 1:
             continue
         at = (*path, "notice" if rule.telling is Telling.NOTICE and "notice" in written else key)
@@ -53,7 +53,7 @@ def _tellings(file: LimitsFile, policy: Policy, tree: Tree) -> Iterator[Problem]
             f"a {rule.telling} takes one message of the longest window, and {longest} leaves none for events; "
             "expected a limit of at least 2"
         )
-        yield Problem(tree.position(at), shown_path(at), said)
+        yield tree.problem(at, said)
 
 
 def _quiet(policy: Policy, tree: Tree) -> Iterator[Problem]:
@@ -82,13 +82,13 @@ def _quiet(policy: Policy, tree: Tree) -> Iterator[Problem]:
                 f"hold events of {name} for up to {format_duration(waits[of])} without a break, and its max_age is "
                 f"{format_duration(rule.max_age_us)}"
             )
-            yield Problem(tree.position(path), shown_path(path), f"{said}; expected a longer max_age, or shorter hours")
+            yield tree.problem(path, f"{said}; expected a longer max_age, or shorter hours")
 
 
 def _never_end(quiet: Quiet, tree: Tree, together: str = "") -> Problem:
     path: Path = ("quiet", quiet.name, "times")
     said = f"never end{together}, expected a time of the week that is not quiet"
-    return Problem(tree.position(path), shown_path(path), said)
+    return tree.problem(path, said)
 
 
 def _for_the_same(hours: list[Quiet]) -> list[list[Quiet]]:
@@ -119,24 +119,24 @@ def _guarantees(file: LimitsFile, policy: Policy, tree: Tree) -> Iterator[Proble
             said = (
                 f"{section.guarantee}, a guarantee is a part of the longest global window, and global.limits {instead}"
             )
-            yield Problem(tree.position(path), shown_path(path), said)
+            yield tree.problem(path, said)
             continue
         total += section.guarantee
         if total > longest.max:
             said = (
                 f"{section.guarantee} makes {total} guaranteed in all, expected at most the {longest} of global.limits"
             )
-            yield Problem(tree.position(path), shown_path(path), said)
+            yield tree.problem(path, said)
             return
     if longest is not None and total == longest.max and (others := _without(policy)):
         said = f"all {total} of the {longest} of global.limits are guaranteed, which leaves nothing for {others}"
-        yield Problem(tree.position(("categories",)), "categories", said)
+        yield tree.problem(("categories",), said)
     elif longest is not None and total == longest.max and file.unknown_categories != REJECT:
         said = (
             f"all {total} of the {longest} of global.limits are guaranteed, which leaves nothing for categories that "
             "are not named; leave some, or set unknown_categories: reject"
         )
-        yield Problem(tree.position(("categories",)), "categories", said)
+        yield tree.problem(("categories",), said)
 
 
 def _without(policy: Policy) -> str:

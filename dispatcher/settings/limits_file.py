@@ -69,7 +69,7 @@ def _check(tree: Tree) -> tuple[LimitsFile | None, list[Problem]]:
     """The file where each value is valid, and every fault; what was read before a syntax error is checked too."""
     if not isinstance(tree.data, dict | None) and () not in tree.refused:
         text = f"{redacted(tree.data)}, expected a mapping with keys such as global, defaults and categories"
-        return None, [*tree.problems, Problem(tree.position(()), "", text)]
+        return None, [*tree.problems, tree.problem((), text)]
     try:
         return LimitsFile.model_validate(tree.data or {}), tree.problems
     except ValidationError as error:

@@ -126,7 +126,7 @@ def _guarantees_out_of_reach(policy: Policy, tree: Tree) -> Iterator[Problem]:
             said = (
                 f"{rule.guarantee} has no effect: {shared} of {longest} are left for all, and {idle[0]} allows no more"
             )
-            yield Problem(tree.position(at), shown_path(at), said)
+            yield tree.problem(at, said)
         if rule.guarantee == 1:
             continue
         less = replace(longest, max=rule.guarantee - 1)
@@ -134,7 +134,7 @@ def _guarantees_out_of_reach(policy: Policy, tree: Tree) -> Iterator[Problem]:
             if implies(limit, less):
                 path: Path = ("categories", name, "guarantee")
                 said = f"{rule.guarantee} can never be used up, since the category's own limit is {limit}"
-                yield Problem(tree.position(path), shown_path(path), said)
+                yield tree.problem(path, said)
 
 
 def _late_digests(file: LimitsFile, policy: Policy, tree: Tree) -> Iterator[Problem]:
@@ -147,7 +147,7 @@ def _late_digests(file: LimitsFile, policy: Policy, tree: Tree) -> Iterator[Prob
             said = (
                 f"a single suppressed event waits for the digest_delay of {delay}; its max_age of {age} ends it before"
             )
-            yield Problem(tree.position(at), shown_path(at), said)
+            yield tree.problem(at, said)
 
 
 def _labels_named_as_fields(file: LimitsFile, policy: Policy, tree: Tree) -> Iterator[Problem]:
@@ -159,7 +159,7 @@ def _labels_named_as_fields(file: LimitsFile, policy: Policy, tree: Tree) -> Ite
             if label in _FIELDS and (at := (*where, "once", "by", item)) in tree.values:
                 hint = f"; did you mean by: {label}?" if label in (BY_KEY, BY_TEXT) else ""
                 said = f"names a label, not the {label} of the event{hint}"
-                yield Problem(tree.position(at), shown_path(at), said)
+                yield tree.problem(at, said)
 
 
 def _two_icons(file: LimitsFile, policy: Policy, tree: Tree) -> Iterator[Problem]:
@@ -167,9 +167,7 @@ def _two_icons(file: LimitsFile, policy: Policy, tree: Tree) -> Iterator[Problem
     for where, section, _ in rule_sections(file, policy):
         if section.icon_emoji and section.icon_url:
             path = (*where, "icon_url")
-            yield Problem(
-                tree.position(path), shown_path(path), "the image is not shown, since icon_emoji stands beside it"
-            )
+            yield tree.problem(path, "the image is not shown, since icon_emoji stands beside it")
 
 
 def _routes_that_never_match(file: LimitsFile, policy: Policy, tree: Tree) -> Iterator[Problem]:
@@ -189,9 +187,7 @@ def _routes_that_never_match(file: LimitsFile, policy: Policy, tree: Tree) -> It
             else:
                 continue
             at: Path = (*path, "routes", number, "match")
-            yield Problem(
-                tree.position(at), shown_path(at), f"{redacted(str(route.match))} can never match, since {why}"
-            )
+            yield tree.problem(at, f"{redacted(str(route.match))} can never match, since {why}")
 
 
 def _routed(file: LimitsFile, policy: Policy) -> Iterator[tuple[Path, RuleSection, Callable[[Matchers], Matchers]]]:
@@ -212,12 +208,12 @@ def _quiet_for_nobody(policy: Policy, tree: Tree) -> Iterator[Problem]:
         path: Path = ("quiet", each.name)
         if any(Matchers((matcher,)).matches_everything for matcher in each.unless):
             at = (*path, "unless")
-            yield Problem(tree.position(at), shown_path(at), "exempts every event, so these hours hold for none")
+            yield tree.problem(at, "exempts every event, so these hours hold for none")
         for name in each.categories or ():
             hint = "" if policy.knows(name) else did_you_mean(name, policy.categories)
             if hint or (policy.reject_unknown and not policy.knows(name)):
                 at = (*path, "categories")
-                yield Problem(tree.position(at), shown_path(at), f"{redacted(name)} is not among the categories{hint}")
+                yield tree.problem(at, f"{redacted(name)} is not among the categories{hint}")
 
 
 def _never_bind(
@@ -232,5 +228,5 @@ def _never_bind(
         for name, other in candidates:
             if other is not limit and implies(other, limit):
                 said = f"{limit} can never bind, since {name} allows no more than {other}"
-                yield Problem(tree.values[path], shown_path(path), said)
+                yield tree.problem(path, said)
                 break

@@ -52,6 +52,10 @@ class Tree:
                 return found
         return self.values.get((), Position(1, 1))
 
+    def problem(self, path: Path, text: str) -> Problem:
+        """What is wrong with the value of a path."""
+        return Problem(self.position(path), shown_path(path), text)
+
     def note(self, position: Position, path: Path, text: str) -> None:
         """Adds a problem."""
         self.problems.append(Problem(position, shown_path(path), text))
