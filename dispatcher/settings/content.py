@@ -17,12 +17,16 @@ from dispatcher.core.policy import (
     DEFAULT_DIGEST_DELAY_US,
     DEFAULT_MAX_PARKED,
     CategoryRule,
+    OnAmbiguous,
+    OnLimit,
+    OnResolved,
     Policy,
     Route,
     Style,
     Template,
+    WhileWaiting,
 )
-from dispatcher.core.quiet import Quiet
+from dispatcher.core.quiet import Quiet, QuietThen
 from dispatcher.core.units import format_duration
 from dispatcher.settings import limits_values as read
 from dispatcher.settings.hook_presets import PRESETS
@@ -147,7 +151,7 @@ def _quiet(name: str, keys: Mapping[str, Any]) -> Quiet:
         times=read.read_times(keys["times"]),
         zone=keys["zone"],
         clock=zone_of(keys["zone"]),
-        then=read.read_quiet_then(keys["then"]),
+        then=QuietThen(keys["then"]),
         days=read.read_days(keys["days"]) if "days" in keys else frozenset(range(7)),
         categories=read.read_quiet_categories(keys["categories"]) if "categories" in keys else None,
         unless=read.read_unless(keys.get("unless", {})),
@@ -192,19 +196,19 @@ def _rule(keys: Mapping[str, Any]) -> CategoryRule:
         limits=read.enforced(limits),
         shadows=read.shadows(limits),
         channel=keys["channel"],
-        on_limit=read.read_on_limit(keys["on_limit"]),
+        on_limit=OnLimit(keys["on_limit"]),
         max_age_us=read.read_span_us(keys["max_age"]),
         guarantee=keys["guarantee"],
         per_label={label: read.enforced(each) for label, each in per_label.items() if read.enforced(each) or not each},
         label_shadows={label: read.shadows(each) for label, each in per_label.items() if read.shadows(each)},
         max_parked=keys["max_parked"],
-        on_ambiguous=read.read_on_ambiguous(keys["on_ambiguous"]),
+        on_ambiguous=OnAmbiguous(keys["on_ambiguous"]),
         style=_style(keys),
         digest_delay_us=read.read_span_us(keys["digest_delay"]),
         notice=keys["notice"],
         once=_once(keys["once"]),
-        resolved=read.read_resolved(keys["resolved"]),
-        resolved_while_waiting=read.read_resolved_while_waiting(keys["resolved_while_waiting"]),
+        resolved=OnResolved(keys["resolved"]),
+        resolved_while_waiting=WhileWaiting(keys["resolved_while_waiting"]),
         routes=tuple(map(_route, keys["routes"])),
         fallback=read.read_fallback(keys["fallback"]),
     )
@@ -216,7 +220,7 @@ def _once(keys: Mapping[str, Any] | str) -> Once | None:
     _refuse_others(keys, ("by", "per", "then"))
     from dispatcher.core.once import BY_KEY, Once, Then  # few files have `once`
 
-    by, then = read.read_by(keys.get("by", BY_KEY)), read.read_then(keys.get("then", Then.DROP))
+    by, then = read.read_by(keys.get("by", BY_KEY)), Then(keys.get("then", Then.DROP))
     return Once(by, read.read_span_us(keys["per"]), then)
 
 

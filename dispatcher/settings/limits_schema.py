@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 from functools import partial
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
@@ -31,6 +32,11 @@ from dispatcher.settings import limits_shapes as shape
 from dispatcher.settings import limits_values as read
 from dispatcher.settings.content import BUILT_IN, ICONS
 from dispatcher.settings.limits_values import fault
+
+
+def _one_of(words: type[StrEnum]) -> PlainValidator:
+    return PlainValidator(partial(read.read_word, words=words))
+
 
 Windows: TypeAlias = Annotated[
     tuple[Annotated[Limit | read.Shadow, PlainValidator(read.read_limit), PlainSerializer(read.written_limit)], ...],
@@ -64,17 +70,11 @@ ShownText: TypeAlias = Annotated[int, PlainValidator(read.read_shown_text), With
 RepeatsBy: TypeAlias = Annotated[
     By, PlainValidator(read.read_by), WithJsonSchema(shape.BY), PlainSerializer(read.written_by)
 ]
-AfterFirst: TypeAlias = Annotated[Then, PlainValidator(read.read_then), WithJsonSchema(shape.THEN)]
-AfterRecovery: TypeAlias = Annotated[OnResolved, PlainValidator(read.read_resolved), WithJsonSchema(shape.RESOLVED)]
-RecoveredInLine: TypeAlias = Annotated[
-    WhileWaiting,
-    PlainValidator(read.read_resolved_while_waiting),
-    WithJsonSchema(shape.RESOLVED_WHILE_WAITING),
-]
-OverLimit: TypeAlias = Annotated[OnLimit, PlainValidator(read.read_on_limit), WithJsonSchema(shape.ON_LIMIT)]
-WhereUnknown: TypeAlias = Annotated[
-    OnAmbiguous, PlainValidator(read.read_on_ambiguous), WithJsonSchema(shape.ON_AMBIGUOUS)
-]
+AfterFirst: TypeAlias = Annotated[Then, _one_of(Then), WithJsonSchema(shape.words(Then))]
+AfterRecovery: TypeAlias = Annotated[OnResolved, _one_of(OnResolved), WithJsonSchema(shape.words(OnResolved))]
+RecoveredInLine: TypeAlias = Annotated[WhileWaiting, _one_of(WhileWaiting), WithJsonSchema(shape.words(WhileWaiting))]
+OverLimit: TypeAlias = Annotated[OnLimit, _one_of(OnLimit), WithJsonSchema(shape.words(OnLimit))]
+WhereUnknown: TypeAlias = Annotated[OnAmbiguous, _one_of(OnAmbiguous), WithJsonSchema(shape.words(OnAmbiguous))]
 Unknown: TypeAlias = Annotated[
     str, PlainValidator(read.read_unknown_categories), WithJsonSchema(shape.UNKNOWN_CATEGORIES)
 ]
@@ -101,7 +101,7 @@ Unless: TypeAlias = Annotated[
     WithJsonSchema(shape.UNLESS),
     PlainSerializer(read.written_unless),
 ]
-InQuiet: TypeAlias = Annotated[QuietThen, PlainValidator(read.read_quiet_then), WithJsonSchema(shape.QUIET_THEN)]
+InQuiet: TypeAlias = Annotated[QuietThen, _one_of(QuietThen), WithJsonSchema(shape.words(QuietThen))]
 Guarantee: TypeAlias = Annotated[int, PlainValidator(read.read_guarantee), WithJsonSchema(shape.GUARANTEE)]
 Label: TypeAlias = Annotated[str, AfterValidator(read.read_label), WithJsonSchema(shape.LABEL_NAME)]
 LabelEntries: TypeAlias = dict[Label, Windows]
@@ -113,8 +113,8 @@ HookTemplate: TypeAlias = Annotated[
 HookLabels: TypeAlias = dict[Label, HookTemplate]
 SecretFile: TypeAlias = Annotated[str, PlainValidator(read.read_secret_file), WithJsonSchema(shape.PATH)]
 HeaderName: TypeAlias = Annotated[str | None, PlainValidator(read.read_header), WithJsonSchema(shape.HEADER)]
-VerifiedBy: TypeAlias = Annotated[Verify | None, PlainValidator(read.read_verify), WithJsonSchema(shape.VERIFY)]
-ReadyMade: TypeAlias = Annotated[Preset | None, PlainValidator(read.read_preset), WithJsonSchema(shape.PRESET)]
+VerifiedBy: TypeAlias = Annotated[Verify | None, _one_of(Verify), WithJsonSchema(shape.words(Verify))]
+ReadyMade: TypeAlias = Annotated[Preset | None, _one_of(Preset), WithJsonSchema(shape.words(Preset))]
 
 Truth: TypeAlias = Annotated[bool, PlainValidator(read.read_truth), WithJsonSchema(shape.TRUTH)]
 TextTemplate: TypeAlias = Annotated[

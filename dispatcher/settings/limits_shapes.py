@@ -6,14 +6,13 @@ a year, one window twice) only they see.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any, Final
 
-from dispatcher.core.hooks import Preset, Verify
 from dispatcher.core.limits import MAX_LIMIT
 from dispatcher.core.matchers import MAX_MATCHERS
-from dispatcher.core.once import BY_KEY, BY_TEXT, Then
-from dispatcher.core.policy import OnAmbiguous, OnLimit, OnResolved, WhileWaiting
-from dispatcher.core.quiet import WEEK, QuietThen
+from dispatcher.core.once import BY_KEY, BY_TEXT
+from dispatcher.core.quiet import WEEK
 from dispatcher.core.units import CATEGORY
 from dispatcher.settings.limits_values import (
     ACCEPT,
@@ -41,6 +40,11 @@ _LIMIT: Final = rf"0{{0,14}}(?:[1-9][0-9]{{0,6}}|10000000)/{_SPAN}"
 
 def _text(pattern: str, title: str, *examples: str) -> dict[str, Any]:
     return {"type": "string", "title": title, "pattern": f"^(?:{pattern})$", "examples": list(examples)}
+
+
+def words(kind: type[StrEnum]) -> dict[str, Any]:
+    """One of a few words."""
+    return {"type": "string", "enum": [word.value for word in kind]}
 
 
 LIMIT: Final = _text(f"{_LIMIT}(?: fixed)?", "MAX/WINDOW or MAX/WINDOW fixed", "100/30m", "5/1s", "1000/1d fixed")
@@ -116,13 +120,8 @@ UNLESS: Final[dict[str, Any]] = {
     "additionalProperties": {"type": "string", "title": "Values", "pattern": "^(?!!)", "examples": ["critical|page"]},
     "examples": [{"priority": "high", "severity": "critical"}],
 }
-QUIET_THEN: Final[dict[str, Any]] = {"type": "string", "enum": [word.value for word in QuietThen]}
 GUARANTEE: Final[dict[str, Any]] = {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "examples": [5]}
-VERIFY: Final[dict[str, Any]] = {"type": "string", "enum": [word.value for word in Verify]}
-PRESET: Final[dict[str, Any]] = {"type": "string", "enum": [word.value for word in Preset]}
 HOOK_NAME: Final = _text(CATEGORY.pattern, "Name of a hook", "github")
-ON_LIMIT: Final[dict[str, Any]] = {"type": "string", "enum": [word.value for word in OnLimit]}
-ON_AMBIGUOUS: Final[dict[str, Any]] = {"type": "string", "enum": [word.value for word in OnAmbiguous]}
 UNKNOWN_CATEGORIES: Final[dict[str, Any]] = {"type": "string", "enum": [ACCEPT, REJECT]}
 BY: Final[dict[str, Any]] = {
     "anyOf": [
@@ -131,9 +130,6 @@ BY: Final[dict[str, Any]] = {
     ],
     "examples": [BY_KEY, ["alertname", "instance"]],
 }
-THEN: Final[dict[str, Any]] = {"type": "string", "enum": [word.value for word in Then]}
-RESOLVED: Final[dict[str, Any]] = {"type": "string", "enum": [word.value for word in OnResolved]}
-RESOLVED_WHILE_WAITING: Final[dict[str, Any]] = {"type": "string", "enum": [word.value for word in WhileWaiting]}
 SIZE: Final = _text(r"0{0,14}[1-9][0-9]{0,12}(?:KB|MB|GB)", "Size", "256MB", "1GB")
 SHOWN_TEXT: Final[dict[str, Any]] = {"type": "integer", "enum": [80, 0]}
 COUNT: Final[dict[str, Any]] = {"type": "integer", "minimum": 1, "maximum": MAX_COUNT, "examples": [100_000]}

@@ -14,17 +14,16 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from urllib.parse import urlsplit
 
 from dispatcher.core.limits import MAX_LIMIT, MAX_WINDOW_US, Kind, Limit
-from dispatcher.core.policy import OnAmbiguous, OnLimit, OnResolved, Template, WhileWaiting
-from dispatcher.core.quiet import MINUTES_OF_DAY, WEEK, QuietThen, Times
+from dispatcher.core.policy import Template
+from dispatcher.core.quiet import MINUTES_OF_DAY, WEEK, Times
 from dispatcher.core.units import CATEGORY, CATEGORY_WORDS, CHANNEL_ID, CHANNEL_NAME, format_duration, parse_duration
 from dispatcher.settings.redaction import did_you_mean, looks_secret, redacted
 
 if TYPE_CHECKING:
     from pydantic_core import PydanticCustomError
 
-    from dispatcher.core.hooks import Preset, Verify
     from dispatcher.core.matchers import Matcher, Matchers
-    from dispatcher.core.once import By, Then
+    from dispatcher.core.once import By
 
 Word = TypeVar("Word", bound=StrEnum)
 Key = TypeVar("Key", int, str)
@@ -289,28 +288,13 @@ def read_category(value: object, **where: Any) -> str:  # noqa: ANN401  as fault
     return value
 
 
-def read_verify(value: object) -> Verify:
-    """How a webhook is verified."""
-    from dispatcher.core.hooks import Verify  # few files have hooks
-
-    return _word(value, Verify)
-
-
-def read_preset(value: object) -> Preset:
-    """A hook as it comes."""
-    from dispatcher.core.hooks import Preset
-
-    return _word(value, Preset)
-
-
-def read_on_limit(value: object) -> OnLimit:
-    """What happens to an event over the limit."""
-    return _word(value, OnLimit)
-
-
-def read_on_ambiguous(value: object) -> OnAmbiguous:
-    """What happens to an event that was perhaps posted."""
-    return _word(value, OnAmbiguous)
+def read_word(value: object, words: type[Word]) -> Word:
+    """One of the words."""
+    known = [word.value for word in words]
+    if value not in known:
+        expected = f"{', '.join(known[:-1])} or {known[-1]}"
+        raise fault(f", expected {expected}{did_you_mean(value, known)}")
+    return words(value)
 
 
 def read_by(value: object) -> By:
@@ -336,23 +320,6 @@ def _label(item: int, label: object) -> str:
 def written_by(by: By) -> str | list[str]:
     """The same as ``read_by`` reads it."""
     return by if isinstance(by, str) else list(by)
-
-
-def read_then(value: object) -> Then:
-    """What becomes of a repeat."""
-    from dispatcher.core.once import Then
-
-    return _word(value, Then)
-
-
-def read_resolved(value: object) -> OnResolved:
-    """Whether a recovery is posted where the message about the failure cannot be edited."""
-    return _word(value, OnResolved)
-
-
-def read_resolved_while_waiting(value: object) -> WhileWaiting:
-    """Whether what has recovered while it waited is posted all the same."""
-    return _word(value, WhileWaiting)
 
 
 def read_unknown_categories(value: object) -> str:
@@ -485,11 +452,6 @@ def _near_zone(value: object, known: Iterable[str]) -> str:
     is_short = len(spelling) <= _LONGEST_ABBREVIATION
     near = get_close_matches(spelling, by_spelling, n=1, cutoff=1 if is_short else 0.75)
     return f"; did you mean {by_spelling[near[0]]}?" if near else ""
-
-
-def read_quiet_then(value: object) -> QuietThen:
-    """What happens to an event in quiet hours."""
-    return _word(value, QuietThen)
 
 
 def read_quiet_categories(value: object) -> tuple[str, ...]:
@@ -645,14 +607,6 @@ def _has_host(url: str) -> bool:
         return bool(parts.hostname) and "@" not in parts.netloc and parts.port != 0
     except ValueError:
         return False
-
-
-def _word(value: object, words: type[Word]) -> Word:
-    known = [word.value for word in words]
-    if value not in known:
-        expected = f"{', '.join(known[:-1])} or {known[-1]}"
-        raise fault(f", expected {expected}{did_you_mean(value, known)}")
-    return words(value)
 
 
 def _limit(value: object, expected: str, **where: str) -> Limit:
