@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from dispatcher.settings.content import Content
 from dispatcher.settings.describe import rules
-from dispatcher.settings.limits_file import read_policy
+from dispatcher.settings.limits_file import read_limits
 from dispatcher.settings.limits_values import DEFAULT_CHANNEL_KEY
 from dispatcher.settings.yaml_reader import read_yaml
 
@@ -52,7 +52,8 @@ def changes(before: Content | None, after: Content) -> list[Change]:
     A category that one of the two does not name has its rule there all the same. Then come the keys that differ and of
     which no such rule tells.
     """
-    new, old = read_policy(after.text, "after")[0], None if before is None else read_policy(before.text, "before")[0]
+    new = read_limits(after.text, "after").policy
+    old = None if before is None else read_limits(before.text, "before").policy
     was = {} if old is None else rules(old, new.categories)
     will_be = rules(new, () if old is None else old.categories)
     found = {

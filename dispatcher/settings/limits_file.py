@@ -41,12 +41,6 @@ def load_limits(path: FilePath) -> FileLimits:
     return read_limits(read_text(path), str(path))
 
 
-def read_policy(text: str, name: str) -> tuple[Policy, tuple[str, ...]]:
-    """The policy in the text of a limits file called ``name``, and a sentence for each warning; as ``read_limits``."""
-    limits = read_limits(text, name)
-    return limits.policy, limits.warnings
-
-
 def read_limits(text: str, name: str) -> FileLimits:
     """What the text of a limits file called ``name`` says.
 

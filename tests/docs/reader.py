@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from dispatcher.settings.limits_file import read_policy
+from dispatcher.settings.limits_file import read_limits
 from tests.docs.samples import Sample
 from tests.support.forked import shell_folder
 from tests.support.processes import PATIENCE_S, until
@@ -55,7 +55,7 @@ class Reader:
         for named, ours in self._places.items():
             text = text.replace(named, ours)
         if sample.language == "yaml":
-            assert read_policy(text, sample.place)[1] == (), f"{sample.place}: a warning"
+            assert read_limits(text, sample.place).warnings == (), f"{sample.place}: a warning"
             if sample.file is not None:
                 path = self._folder / sample.file
                 path.parent.mkdir(exist_ok=True)

@@ -46,7 +46,7 @@ from dispatcher.core.transitions import after_post
 from dispatcher.core.units import US
 from dispatcher.server.keys import Keys
 from dispatcher.settings.content import Content
-from dispatcher.settings.limits_file import read_limits, read_policy
+from dispatcher.settings.limits_file import read_limits
 from dispatcher.store.admission import Admission, Prefilter
 from dispatcher.store.counts import Counts
 from dispatcher.store.intake import Enqueued, Intake
@@ -126,7 +126,7 @@ def _limits(text: str) -> tuple[Limit, ...]:
 @cache
 def policy_from(text: str) -> Policy:
     """The policy of a limits file; most tests have few of them, and reading one takes longer than a step."""
-    return read_policy(text, "limits.yaml")[0]
+    return read_limits(text, "limits.yaml").policy
 
 
 @cache

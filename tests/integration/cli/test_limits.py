@@ -11,7 +11,7 @@ import pytest
 from dispatcher.core.limits import Limit, Scope
 from dispatcher.limiter import Limiter
 from dispatcher.server.keys import Keys
-from dispatcher.settings.limits_file import read_policy
+from dispatcher.settings.limits_file import read_limits
 from dispatcher.settings.limits_json_schema import limits_json_schema
 from dispatcher.settings.redaction import redacted_url
 from dispatcher.store.versions import Unless, Versions
@@ -170,7 +170,7 @@ def test_on_a_narrow_terminal_the_names_of_the_categories_stay(redis: Database, 
 
 def test_limits_show_and_status_show_guarantees_and_the_shared_rest(redis: Database, redis_url: str) -> None:
     Path("limits.yaml").write_text(SHARES, encoding="utf-8")
-    policy = read_policy(SHARES, "limits.yaml")[0]
+    policy = read_limits(SHARES, "limits.yaml").policy
     limiter = Limiter(redis, namespace="dispatcher")
     for name, count in (("errors", 3), ("deploys", 2), ("news", 4)):
         for _ in range(count):

@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 
 from dispatcher.core.event import job_id_for
-from dispatcher.settings.limits_file import read_policy
+from dispatcher.settings.limits_file import read_limits
 from dispatcher.store.audit import Audit
 from tests.support.commands import ended, run, run_typing, started
 from tests.support.deferral import run as work
@@ -40,7 +40,7 @@ def stage(redis: Database, redis_url: str, tmp_path: Path, monkeypatch: pytest.M
     for name, value in variables.items():
         monkeypatch.setenv(f"DISPATCHER_{name}", value)
     monkeypatch.setenv("DISPATCHER_LOG_FORMAT", "json")
-    stage = Stage(redis, read_policy(LIMITS, "limits.yaml")[0])
+    stage = Stage(redis, read_limits(LIMITS, "limits.yaml").policy)
     stage.clock.now_us = time.time_ns() // 1_000
     return stage
 

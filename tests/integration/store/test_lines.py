@@ -10,7 +10,7 @@ from dispatcher.core.posts import Ambiguous, PostResult, RateLimitedBySlack, Rec
 from dispatcher.core.states import GRACE_US, LAST_SCAN, Started
 from dispatcher.core.transitions import MAX_ATTEMPTS
 from dispatcher.core.units import US
-from dispatcher.settings.limits_file import read_policy
+from dispatcher.settings.limits_file import read_limits
 from tests.support.servers import Database
 from tests.support.stage import UNPACED, Stage, Worker
 
@@ -33,7 +33,7 @@ COOL: Final = RateLimitedBySlack(US, "ratelimited")
 
 @pytest.fixture
 def stage(redis: Database) -> Stage:
-    policy, _ = read_policy(LIMITS, "limits.yaml")
+    policy = read_limits(LIMITS, "limits.yaml").policy
     return Stage(redis, policy)
 
 

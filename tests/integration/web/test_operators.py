@@ -20,7 +20,7 @@ from starlette.routing import Route
 
 from dispatcher.cli.parked import parked
 from dispatcher.core.event import in_words
-from dispatcher.settings.limits_file import read_policy
+from dispatcher.settings.limits_file import read_limits
 from dispatcher.web import operating
 from tests.support.commands import run
 from tests.support.dead_letters import KEYS, buried, bury, numbered, on_lanes
@@ -225,7 +225,7 @@ def test_where_no_parked_event_is_meant_every_filter_is_named(olga: httpx.Client
 def test_parked_events_are_listed_and_cancelled(shared_server: RedisServer, redis: Database, tmp_path: Path) -> None:
     (tmp_path / "limits.yaml").write_text(LIMITS, encoding="utf-8")
     (tmp_path / "tokens").write_text(TOKENS, encoding="utf-8")
-    stage = Stage(redis, read_policy(LIMITS, "limits.yaml")[0])
+    stage = Stage(redis, read_limits(LIMITS, "limits.yaml").policy)
     stage.clock.now_us = time.time_ns() // 1_000
     ann = stage.worker("ann")
     stage.send("one", "two", "three", category="reports")

@@ -8,15 +8,15 @@ from dispatcher.core.event import Event
 from dispatcher.core.limits import Demand, FirstOf, Kind, Limit, Reason, Scope
 from dispatcher.core.policy import Policy, limit_reason
 from dispatcher.settings.describe import sentences
-from dispatcher.settings.limits_file import read_policy
+from dispatcher.settings.limits_file import read_limits
 
 
 def policy(text: str) -> Policy:
-    return read_policy(text, "limits.yaml")[0]
+    return read_limits(text, "limits.yaml").policy
 
 
 def warnings(text: str) -> list[str]:
-    return list(read_policy(text, "limits.yaml")[1])
+    return list(read_limits(text, "limits.yaml").warnings)
 
 
 def scope(name: str, *limits: str) -> Scope:

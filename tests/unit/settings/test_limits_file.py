@@ -17,7 +17,7 @@ from dispatcher.data_files import data_file
 from dispatcher.errors import ConfigError
 from dispatcher.settings.describe import sentences
 from dispatcher.settings.environment import Settings
-from dispatcher.settings.limits_file import load_limits, read_policy
+from dispatcher.settings.limits_file import load_limits, read_limits
 from dispatcher.settings.limits_text import MAX_BYTES, find_limits_file
 from dispatcher.settings.warnings import implies
 from dispatcher.settings.yaml_reader import read_yaml
@@ -60,14 +60,14 @@ ICON_URL = "expected the https:// URL of an image, of at most 2000 characters"
 
 def policy(text: str) -> Policy:
     """The policy of a file without warnings."""
-    found, warnings = read_policy(text, "limits.yaml")
-    assert warnings == ()
-    return found
+    limits = read_limits(text, "limits.yaml")
+    assert limits.warnings == ()
+    return limits.policy
 
 
 def problems_of(text: str) -> list[str]:
     with pytest.raises(ConfigError) as caught:
-        read_policy(text, "limits.yaml")
+        read_limits(text, "limits.yaml")
     assert caught.value.__context__ is None
     return [problem.removeprefix("limits.yaml:") for problem in caught.value.problems]
 
@@ -988,7 +988,7 @@ quiet:
     ],
 )
 def test_a_warning_has_its_place(text: str, warnings: list[str]) -> None:
-    _, found = read_policy(text, "limits.yaml")
+    found = read_limits(text, "limits.yaml").warnings
     assert [warning.removeprefix("limits.yaml:") for warning in found] == warnings
 
 
@@ -1207,7 +1207,7 @@ def explained(problems: tuple[str, ...], name: str) -> bool:
 
 def reads_or_explains(text: str) -> None:
     try:
-        found, _ = read_policy(text, "limits.yaml")
+        found = read_limits(text, "limits.yaml").policy
     except ConfigError as error:
         problems = error.problems
     else:
@@ -1255,8 +1255,9 @@ def test_shadow_limits_stand_beside_those_that_are_enforced() -> None:
         "  a: {limits: [{max: 20, window: 1d fixed, shadow: true}]}\n"
         "  b: {per_label: {host: [{max: 3, window: 5m, shadow: true}], team: [4/1m], room: []}}\n"
     )
-    policy, warnings = read_policy(text, "limits.yaml")
-    assert warnings == ()
+    limits = read_limits(text, "limits.yaml")
+    assert limits.warnings == ()
+    policy = limits.policy
     assert (policy.global_limits, policy.global_shadows) == ((Limit.parse("100/30m"),), (Limit.parse("50/30m"),))
     assert policy.defaults.limits == (Limit.parse("7/1h"),)
     a, b = policy.rule("a"), policy.rule("b")
@@ -1274,6 +1275,6 @@ def test_shadow_limits_stand_beside_those_that_are_enforced() -> None:
 
 def test_a_shadow_limit_neither_binds_nor_makes_another_idle() -> None:
     text = "global: {limits: [{max: 5, window: 1h, shadow: true}, 900/1h]}\ndefaults: {limits: [9/1h]}\n"
-    assert read_policy(text, "limits.yaml")[1] == ()
+    assert read_limits(text, "limits.yaml").warnings == ()
     text = "global: {limits: [5/1m, {max: 900, window: 1h, shadow: true}]}\n"
-    assert read_policy(text, "limits.yaml")[1] == ()
+    assert read_limits(text, "limits.yaml").warnings == ()

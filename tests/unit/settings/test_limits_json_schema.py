@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # s
 
 from dispatcher.data_files import data_file
 from dispatcher.errors import ConfigError
-from dispatcher.settings.limits_file import read_policy
+from dispatcher.settings.limits_file import read_limits
 from dispatcher.settings.limits_json_schema import limits_json_schema
 from dispatcher.settings.limits_schema import (
     CategorySection,
@@ -41,7 +41,7 @@ def conforms(text: str) -> bool:
 
 def is_read(text: str) -> bool:
     try:
-        read_policy(text, "limits.yaml")
+        read_limits(text, "limits.yaml")
     except ConfigError:
         return False
     return True

@@ -11,7 +11,7 @@ from dispatcher.core.quiet import Quiet, QuietThen, Times
 from dispatcher.core.units import US
 from dispatcher.errors import ConfigError
 from dispatcher.settings.describe import next_quiet_sentences, sentences
-from dispatcher.settings.limits_file import read_policy
+from dispatcher.settings.limits_file import read_limits
 from dispatcher.settings.zones import zone_names, zone_of
 
 TEXT = """\
@@ -25,7 +25,7 @@ quiet:
 
 
 def test_every_key_is_read() -> None:
-    nights, lunch, dawn = read_policy(TEXT, "limits.yaml")[0].quiet
+    nights, lunch, dawn = read_limits(TEXT, "limits.yaml").policy.quiet
     assert nights == Quiet(
         "nights",
         (Times(1_320, 420),),
@@ -41,7 +41,7 @@ def test_every_key_is_read() -> None:
 
 
 def test_quiet_hours_read_as_sentences() -> None:
-    found = [each for each in sentences(read_policy(TEXT, "limits.yaml")[0]) if each.startswith("Quiet")]
+    found = [each for each in sentences(read_limits(TEXT, "limits.yaml").policy) if each.startswith("Quiet")]
     assert found == [
         (
             "Quiet hours nights: from 22:00 to 07:00 on Monday to Friday, by the clock of Europe/Berlin, for chatter "
@@ -61,7 +61,7 @@ def test_quiet_hours_read_as_sentences() -> None:
 
 
 def test_it_is_said_when_they_come_next_by_the_clock_of_their_zone() -> None:
-    policy = read_policy(TEXT, "limits.yaml")[0]
+    policy = read_limits(TEXT, "limits.yaml").policy
     friday_us = round(datetime.fromisoformat("2026-10-23T20:30:00+00:00").timestamp()) * US
     assert next_quiet_sentences(policy, friday_us) == [
         "Quiet hours nights: now, since 2026-10-23 22:00, until 2026-10-24 07:00 (Europe/Berlin).",
@@ -150,7 +150,7 @@ LIST = 'expected a list of times of day such as ["22:00-07:00"]'
 )  # fmt: skip
 def test_a_mistake_is_told(text: str, problem: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        read_policy(text, "limits.yaml")
+        read_limits(text, "limits.yaml")
     (said,) = caught.value.problems
     assert said.partition(": ")[2] == f"quiet.{problem}"
 
@@ -200,7 +200,7 @@ def test_a_mistake_is_told(text: str, problem: str) -> None:
 )
 def test_what_would_wait_for_longer_than_it_may_is_refused(text: str, of: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        read_policy(text, "limits.yaml")
+        read_limits(text, "limits.yaml")
     (said,) = caught.value.problems
     assert said.endswith(f".times: hold events of {of}; expected a longer max_age, or shorter hours")
 
@@ -218,16 +218,16 @@ def test_what_would_wait_for_longer_than_it_may_is_refused(text: str, of: str) -
     ],
 )
 def test_what_waits_for_less_is_not(text: str) -> None:
-    assert read_policy(text, "limits.yaml")[0].quiet
+    assert read_limits(text, "limits.yaml").policy.quiet
 
 
 def test_hours_with_another_unless_count_by_themselves() -> None:
     """There may be no event for which both hold."""
     text = hours(times='["08:00-20:00"]', unless="{severity: critical|error}", then="drop")
     text += '  o: {times: ["20:00-08:00"], zone: UTC, categories: [a], unless: {severity: critical}, then: defer}\n'
-    read_policy(text, "limits.yaml")
+    read_limits(text, "limits.yaml")
     with pytest.raises(ConfigError):
-        read_policy(text.replace("critical|error", "critical"), "limits.yaml")
+        read_limits(text.replace("critical|error", "critical"), "limits.yaml")
 
 
 @pytest.mark.parametrize(
@@ -245,12 +245,12 @@ def test_hours_with_another_unless_count_by_themselves() -> None:
     ],
 )
 def test_hours_for_nobody_get_a_warning(text: str, warning: str) -> None:
-    (said,) = read_policy(text, "limits.yaml")[1]
+    (said,) = read_limits(text, "limits.yaml").warnings
     assert said.partition(": ")[2] == warning
 
 
 def test_hours_for_a_category_that_is_not_named_get_none() -> None:
-    assert read_policy("categories: {errors: }\n" + hours(categories="[deploys]"), "limits.yaml")[1] == ()
+    assert read_limits("categories: {errors: }\n" + hours(categories="[deploys]"), "limits.yaml").warnings == ()
 
 
 def test_the_rules_of_zones_are_those_that_come_with_the_program(monkeypatch: pytest.MonkeyPatch) -> None:

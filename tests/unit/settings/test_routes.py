@@ -9,7 +9,7 @@ from dispatcher.core.states import Leased
 from dispatcher.core.units import Lane
 from dispatcher.errors import ConfigError
 from dispatcher.settings.describe import sentences
-from dispatcher.settings.limits_file import read_policy
+from dispatcher.settings.limits_file import read_limits
 
 TEXT = """\
 defaults: {routes: [{match: team=db, channel: "#db"}]}
@@ -23,7 +23,7 @@ categories:
   plain: {channel: "#plain"}
   fixed: {channel: "#fixed", routes: []}
 """
-POLICY = read_policy(TEXT, "limits.yaml")[0]
+POLICY = read_limits(TEXT, "limits.yaml").policy
 
 
 def channel_of(category: str, priority: Lane = Lane.NORMAL, channel: str | None = None, **labels: str) -> str:
@@ -88,7 +88,7 @@ def test_each_route_is_a_sentence() -> None:
 
 def test_a_fallback_is_the_category_s_or_the_default_s_and_is_said() -> None:
     text = "defaults: {fallback: '#ops'}\ncategories: {a: {fallback: C0123OPS}, b: {fallback: none}}"
-    policy = read_policy(text, "limits.yaml")[0]
+    policy = read_limits(text, "limits.yaml").policy
     assert {name: policy.rule(name).fallback for name in "abc"} == {"a": "C0123OPS", "b": None, "c": "#ops"}
     said = "; if its channel is gone or archived, it is posted to "
     assert [sentence.partition(said)[2].partition(";")[0] for sentence in sentences(policy)[1:4]] == [
@@ -149,7 +149,7 @@ A = "channel: '#a'"
     ],
 )
 def test_a_route_that_can_never_match_gets_a_warning(text: str, warning: str) -> None:
-    assert read_policy(text, "limits.yaml")[1] == (f"limits.yaml:{warning}",)
+    assert read_limits(text, "limits.yaml").warnings == (f"limits.yaml:{warning}",)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_a_route_that_can_never_match_gets_a_warning(text: str, warning: str) ->
     ],
 )
 def test_a_route_that_can_match_gets_none(text: str) -> None:
-    assert read_policy(text, "limits.yaml")[1] == ()
+    assert read_limits(text, "limits.yaml").warnings == ()
 
 
 ROUTE = '{match: severity=critical, channel: "#oncall"}'
@@ -186,7 +186,7 @@ MATCHERS = "expected matchers such as severity=critical, or a list of them"
 )
 def test_a_mistake_in_a_route_is_told(text: str, problem: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        read_policy(routes(text), "limits.yaml")
+        read_limits(routes(text), "limits.yaml")
     (said,) = caught.value.problems
     assert said.partition(": ")[2] == f"categories.a.routes[0].{problem}"
 
@@ -210,12 +210,12 @@ def test_a_mistake_in_a_route_is_told(text: str, problem: str) -> None:
 )
 def test_what_is_no_list_of_routes_is_told(text: str, problem: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        read_policy(text, "limits.yaml")
+        read_limits(text, "limits.yaml")
     assert [said.partition(": ")[2] for said in caught.value.problems] == [problem]
 
 
 def test_a_token_in_the_wrong_place_is_not_shown() -> None:
     token = "xoxb-" + "1234567890-abcdefghij"
     with pytest.raises(ConfigError) as caught:
-        read_policy(routes(f"{{match: a=b {token}, {A}}}"), "limits.yaml")
+        read_limits(routes(f"{{match: a=b {token}, {A}}}"), "limits.yaml")
     assert token not in str(caught.value)

@@ -291,10 +291,10 @@ def test_a_template_of_a_hook_may_ask_whether_a_field_is_there(source: str, text
 
 def test_jinja_is_loaded_only_where_a_file_has_a_template() -> None:
     code = (
-        "import sys; from dispatcher.settings.limits_file import read_policy;"
+        "import sys; from dispatcher.settings.limits_file import read_limits;"
         "from dispatcher.settings.limits_json_schema import limits_json_schema; limits_json_schema();"
-        'import dispatcher.app.running; read_policy("categories: {a: {}}", "x"); print("jinja2" in sys.modules);'
-        'read_policy("categories: {a: {template: \\"{{ text }}\\"}}", "x"); print("jinja2" in sys.modules)'
+        'import dispatcher.app.running; read_limits("categories: {a: {}}", "x"); print("jinja2" in sys.modules);'
+        'read_limits("categories: {a: {template: \\"{{ text }}\\"}}", "x"); print("jinja2" in sys.modules)'
     )
     said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert said == "False\nTrue\n"
