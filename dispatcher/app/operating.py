@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from functools import cached_property, partial
+from functools import cached_property
 
 from dispatcher.app.limits import LoadedLimits, limits_to_look_at
-from dispatcher.app.readers import Readers, check_layout, parked_events, workers_of
+from dispatcher.app.readers import Readers, check_layout, parked_events
 from dispatcher.app.servers import Server, keys_of
 from dispatcher.core.policy import Policy
-from dispatcher.limiter.blocking import Limiter
 from dispatcher.server.clients import connect
 from dispatcher.server.connection import translate_outages
-from dispatcher.server.writing import write_refusal
 from dispatcher.settings.content import policy_if_readable
 from dispatcher.settings.environment import Settings
 from dispatcher.store.audit import Audit
@@ -87,13 +85,7 @@ class Desk:
     @cached_property
     def readers(self) -> Readers:
         """What only looks."""
-        return Readers(
-            self.books,
-            Limiter(self._client, namespace=self.settings.namespace),
-            partial(workers_of, self._client, self._queue),
-            partial(write_refusal, self._client, self._keys.layout),
-            lambda: self.versions,
-        )
+        return Readers(self._client, self.settings)
 
     def limits(self) -> LoadedLimits:
         """The limits in force; before any are, those of the file."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from dispatcher.app.servers import Server, keys_of, reach
 from dispatcher.core.units import US, Lane
@@ -18,7 +18,6 @@ from dispatcher.store.rq_keys import QueueKeys
 
 if TYPE_CHECKING:
     from dispatcher.core.policy import Policy
-    from dispatcher.limiter import Limiter
     from dispatcher.producer.blocking import Producer
     from dispatcher.server.writing import WriteRefusal
     from dispatcher.settings.environment import Settings
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from dispatcher.store.operator_controls import Pausing
     from dispatcher.store.parked_events import ParkedEvents
     from dispatcher.store.silences import Silencing
-    from dispatcher.store.snapshot import Books
     from dispatcher.store.versions import Versions
 
 
@@ -57,34 +55,38 @@ def is_served(settings: AnySettings, server: Server) -> bool:
         return True
 
 
-class Readers(NamedTuple):
-    """What only looks, over one client: at the books, the use of limits, live workers, whether writes are taken.
+class Readers:
+    """What only looks, over one client: at the books, the use of limits, live workers, whether writes are taken."""
 
-    ``versions`` are those of the limits.
-    """
+    def __init__(self, client: Client, settings: AnySettings) -> None:
+        from dispatcher.limiter.blocking import Limiter
+        from dispatcher.store.snapshot import Books
 
-    books: Books
-    limiter: Limiter
-    workers: Callable[[], Sequence[Mapping[str, str]]]
-    refusal: Callable[[], WriteRefusal | None]
-    versions: Callable[[], Versions]
+        self._client = client
+        self._keys, self._queue = keys_of(settings)
+        self.books = Books(client, self._keys, self._queue)
+        self.limiter = Limiter(client, namespace=settings.namespace)
+
+    def workers(self) -> Sequence[Mapping[str, str]]:
+        """See ``workers_of``."""
+        return workers_of(self._client, self._queue)
+
+    def refusal(self) -> WriteRefusal | None:
+        """See ``write_refusal``."""
+        from dispatcher.server.writing import write_refusal
+
+        return write_refusal(self._client, self._keys.layout)
+
+    def versions(self) -> Versions:
+        """Those of the limits."""
+        from dispatcher.store.versions import Versions
+
+        return Versions(self._client, self._keys)
 
 
 def build_readers(settings: AnySettings, server: Server) -> Readers:
     """Readers of the namespace; raises ``GateUnavailable`` or ``ConfigError``, also where another version wrote it."""
-    from dispatcher.limiter.blocking import Limiter
-    from dispatcher.server.writing import write_refusal
-    from dispatcher.store.snapshot import Books
-
-    client = client_of_namespace(settings, server)
-    keys, queue = keys_of(settings)
-    return Readers(
-        Books(client, keys, queue),
-        Limiter(client, namespace=settings.namespace),
-        lambda: workers_of(client, queue),
-        lambda: write_refusal(client, keys.layout),
-        lambda: _versions(client, keys),
-    )
+    return Readers(client_of_namespace(settings, server), settings)
 
 
 def open_dead_letters(settings: AnySettings, server: Server) -> DeadLetters:
@@ -149,13 +151,9 @@ def parked_events(client: Client, settings: Settings, policy: Policy) -> ParkedE
 
 def open_versions(settings: AnySettings, server: Server) -> Versions:
     """The versions of the limits of the namespace; raises as ``build_readers`` does."""
-    return _versions(client_of_namespace(settings, server), keys_of(settings)[0])
-
-
-def _versions(client: Client, keys: Keys) -> Versions:
     from dispatcher.store.versions import Versions
 
-    return Versions(client, keys)
+    return Versions(client_of_namespace(settings, server), keys_of(settings)[0])
 
 
 def counted_categories(settings: AnySettings, server: Server) -> set[str]:

@@ -16,12 +16,11 @@ from benchmarks.ours import KEYS, QUEUE
 from dispatcher.app.documents.facts import read_status
 from dispatcher.app.readers import Readers
 from dispatcher.core.limits import Bounds
-from dispatcher.limiter import Limiter
+from dispatcher.settings.environment import Settings
 from dispatcher.settings.limits_file import read_limits
 from dispatcher.store.dead_letters import DeadLetters, Filter, Replayed
 from dispatcher.store.explanations import Explanations
 from dispatcher.store.snapshot import Books
-from dispatcher.store.versions import Versions
 from tests.support.servers import Database, RedisServer
 
 SIZE: Final = Size(
@@ -83,13 +82,7 @@ def test_a_snapshot_of_very_many_lines_names_the_soonest_and_balances(crowd: Dat
 
 
 def test_the_use_of_very_many_limits_is_read_by_several_looks(crowd: Database) -> None:
-    readers = Readers(
-        Books(crowd, KEYS, QUEUE),
-        Limiter(crowd, namespace=KEYS.namespace),
-        list,
-        lambda: None,
-        lambda: Versions(crowd, KEYS),
-    )
+    readers = Readers(crowd, Settings.isolated(namespace=KEYS.namespace, queue=QUEUE.queue))
     with counted(crowd) as effort:
         status = read_status(readers, read_limits(LIMITS, "limits.yaml").policy)
     assert {len(used) for name, used in status.categories.items() if name.startswith("unknown-")} == {1}
