@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 from dispatcher.app.building import build_backoff, fingerprint_of, is_webhook
 from dispatcher.app.limits import InForce, LoadedLimits, in_force, publish
@@ -12,7 +11,6 @@ from dispatcher.core.pipeline import Dispatcher
 from dispatcher.core.ports import Sink
 from dispatcher.errors import ConfigError
 from dispatcher.logs.event_log import EventLog
-from dispatcher.settings.limits_file import read_limits
 from dispatcher.store.admission import Admission
 from dispatcher.store.leases import Outbox
 from dispatcher.store.versions import Unless, Versions
@@ -88,10 +86,7 @@ class Following:
 
     def _revive(self) -> InForce:
         """The server has lost all versions: what was followed is in force again, as a new one."""
-        lost = self._followed.version
-        limits = read_limits(lost.content, lost.file)
-        own = LoadedLimits(limits.policy, Path(lost.file), (), limits.content)
-        return publish(self._versions, own, self._by, Unless.ANY, self._say)
+        return publish(self._versions, self._followed.as_file(), self._by, Unless.ANY, self._say)
 
     def _go_over(self, found: InForce) -> None:
         before = self._followed.version
