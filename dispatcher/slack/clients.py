@@ -52,8 +52,6 @@ _FORM: Final = {"Content-Type": "application/x-www-form-urlencoded"}
 class WebApi:
     """Posts, edits and reads back with a bot token."""
 
-    can_update: Final = True
-
     def __init__(
         self, token: BotToken, transport: Transport, base_url: str, requests: Requests, namespace: str
     ) -> None:
@@ -99,8 +97,6 @@ class WebApi:
 
 class WebhookApi:
     """Posts through an incoming webhook, which has no other call."""
-
-    can_update: Final = False
 
     def __init__(self, webhook: Webhook, transport: Transport, requests: Requests) -> None:
         self._client = HookClient(webhook, transport, requests)

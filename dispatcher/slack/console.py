@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
-from typing import TextIO
+from typing import Final, TextIO
 
 from dispatcher.core.posts import Message, PostResult, Receipt
 from dispatcher.core.rendering import one_line, unescape
@@ -19,15 +19,13 @@ class ConsoleSink:
     ``when_closed`` is called, perhaps more than once, when nobody can read what is printed, now or later.
     """
 
+    can_update: Final = True
+    """What has changed is printed again."""
+
     def __init__(self, stream: TextIO | None = None) -> None:
         self.when_closed: Callable[[], None] = lambda: None
         self._stream = stream
         self._lock = threading.Lock()
-
-    @property
-    def can_update(self) -> bool:
-        """Yes: what has changed is printed again."""
-        return True
 
     def update(self, channel: str, ts: str, message: Message, *, by_s: float | None = None) -> PostResult:
         """Print the message as it is now."""

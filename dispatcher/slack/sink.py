@@ -62,6 +62,8 @@ class SlackSink:
             case unreachable:
                 assert_never(unreachable)
         self.is_webhook = isinstance(credential, Webhook)
+        self.can_update = not self.is_webhook
+        """Whether what was posted can be edited."""
         self._leaving_out = LeavingOut()
         self.fingerprint = fingerprint(credential, base_url or SLACK_API)
         """Tells the credential and the address from others; it stands in what a refusal of the credential comes to."""
@@ -88,11 +90,6 @@ class SlackSink:
             pause = replace(result.rest.pause, fingerprint=self.fingerprint)
             return replace(result, rest=replace(result.rest, pause=pause))
         return result
-
-    @property
-    def can_update(self) -> bool:
-        """Whether what was posted can be edited: not with a webhook."""
-        return self._way.can_update
 
     def update(self, channel: str, ts: str, message: Message, *, by_s: float | None = None) -> PostResult:
         """What one attempt came to to put ``message`` in the place of what was posted; raises nothing."""

@@ -105,17 +105,13 @@ class Outbox:
         self._nth = 0
         self._goes_on = True
         self._can_go_on = False
-        self._is_decided = False
+        self.is_decided = False
+        """Whether the server knows that all is decided that was taken. If not, the next ``take`` tells it."""
         self._broken: GateUnavailable | None = None
         """The error of a prefetched batch that did not arrive. The next ``take`` raises it."""
         self._take, self._resolve, self._line_up, self._pace, self._settle, self._renew = (
             JsonScript(client, name, clock) for name in ("take", "resolve", "line_up", "pace", "settle", "renew")
         )
-
-    @property
-    def is_decided(self) -> bool:
-        """Whether the server knows that all is decided that was taken. If not, the next ``take`` tells it."""
-        return self._is_decided
 
     @property
     def ahead(self) -> int:
@@ -135,7 +131,7 @@ class Outbox:
         The call also tells the server that everything taken before is decided. After ``prefetch`` it returns the first
         prefetched batch and, if that is small, the others that have arrived.
         """
-        self._is_decided = self._can_go_on = False
+        self.is_decided = self._can_go_on = False
         if self._broken is not None:
             raise self._forget_broken()
         repeats: list[str] = []
@@ -231,7 +227,7 @@ class Outbox:
         if is_decided:
             call["decided"] = True
         answer = self._current(decode_answer(self._pace(table.keys, call | self._threads(table))))
-        self._is_decided = is_decided
+        self.is_decided = is_decided
         return [started(each, row) for each, row in zip(candidates, answer["events"], strict=True)]
 
     def settle(self, settlements: Sequence[Settlement]) -> Settled:
