@@ -67,20 +67,7 @@ class Decisions:
 
     def __init__(self, client: Client, keys: Keys) -> None:
         self._client = client
-        self._index = keys.decisions
         self._logs = keys.decision_logs
-
-    def find(self, event_id: str) -> Decision | None:
-        """The last decision about an event, by its id on the queue; None where none is kept."""
-        with translate_outages(), self._client.pipeline(transaction=False) as pipe:
-            for name in self._index:
-                pipe.hget(name, event_id)
-            entries = pipe.execute()
-            for log, entry in zip((self._logs[0], self._logs[0], self._logs[1], self._logs[1]), entries, strict=True):
-                if entry is not None:
-                    pipe.xrange(log, entry, entry)
-            found = [_decisions_of(entry) for rows in pipe.execute() for entry in rows]
-        return latest([each for each in chain.from_iterable(found) if each.id == event_id])
 
     def newest(self) -> Iterator[Decision]:
         """All that are kept, the newest first, read in pages as they are asked for."""

@@ -14,10 +14,10 @@ from dispatcher.core.states import Hushed
 from dispatcher.core.units import US, Lane
 from dispatcher.logs.event_log import facts_of
 from dispatcher.store.dead_letters import DeadLetters, Filter
-from dispatcher.store.decisions import Decisions
 from dispatcher.store.explanations import Explanations
 from dispatcher.store.parked_events import ParkedEvents, ParkedFilter
 from dispatcher.store.silences import Silencing, Wanted
+from tests.support.decisions import decision_of
 from tests.support.deferral import category_line, opens_at, run, send
 from tests.support.doubles import START_US
 from tests.support.servers import Database
@@ -69,7 +69,7 @@ def test_in_quiet_hours_that_drop_an_event_is_dropped_without_a_slot(stage: Stag
     run(ann)
     assert stage.snapshot().by_category("dropped") == {"drops": 2}
     assert stage.slots("category:drops") == {}
-    decision = Decisions(stage.redis, stage.keys).find("a")
+    decision = decision_of(stage.redis, stage.keys, "a")
     assert decision is not None
     assert (decision.outcome, decision.reason, decision.detail, decision.since_us, decision.fits_at_us) == (
         "dropped", "quiet", "noon", NOON_US - 7_200 * US, NOON_US,
@@ -470,8 +470,11 @@ def test_the_pre_check_leaves_out_what_is_quiet(stage: Stage, ann: Worker) -> No
     send(stage, "quiet2", category="drops")
     run(ann)
     assert len(ann.prefiltered) == 1
-    decisions = Decisions(stage.redis, stage.keys)
-    reasons = {id_: found.reason for id_ in ("checked", "quiet", "exempt", "quiet2") if (found := decisions.find(id_))}
+    reasons = {
+        id_: found.reason
+        for id_ in ("checked", "quiet", "exempt", "quiet2")
+        if (found := decision_of(stage.redis, stage.keys, id_))
+    }
     assert reasons == {"checked": "limit:category", "quiet": "quiet", "exempt": "limit:category", "quiet2": "quiet"}
 
 

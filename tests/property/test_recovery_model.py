@@ -21,7 +21,7 @@ import pytest
 from dispatcher.core.event import Event, Status, new_event_id
 from dispatcher.core.posts import Ambiguous, Message, PostResult, Receipt, Rejected, Retryable
 from dispatcher.core.units import US
-from dispatcher.store.decisions import Decisions
+from tests.support.decisions import decision_of
 from tests.support.quiet_stage import QuietStage
 from tests.support.servers import Database
 from tests.support.stage import UNPACED, Stage, policy_from
@@ -267,7 +267,6 @@ class Walk:
         self.random = Random(seed)
         self.model = Model(can_edit)
         self.slack = Slack(can_update=can_edit)
-        self.decisions = Decisions(stage.redis, stage.keys)
         self.expected: Counter[str] = Counter()
         self.hired = count()
         self.stamps = count(1)
@@ -361,7 +360,7 @@ class Walk:
                 self.model.slots[leased.event.category][f"quiet {at_us}", 0] = at_us
 
     def check(self, event: Sent, end: str) -> None:
-        found = self.decisions.find(event.id)
+        found = decision_of(self.stage.redis, self.stage.keys, event.id)
         assert found is not None, f"{event} has no end, expected {end}"
         assert (found.outcome if found.outcome == "sent" else f"{found.outcome} {found.reason}") == end, (event, found)
 

@@ -14,10 +14,10 @@ from typing import Any, Final
 from dispatcher.core.posts import Ambiguous, PostResult, RateLimitedBySlack, Retryable
 from dispatcher.core.states import Started
 from dispatcher.core.units import US
-from dispatcher.store.decisions import Decisions
 from dispatcher.store.explanations import Explanations, ids_of
 from dispatcher.store.operator_controls import Pausing
 from dispatcher.store.parked_events import ParkedEvents, ParkedFilter
+from tests.support.decisions import decision_of
 from tests.support.doubles import START_US
 from tests.support.quiet_stage import FREE, QuietStage
 from tests.support.servers import Database
@@ -120,8 +120,7 @@ class Scenario:
     def check_others(self) -> None:
         """Each of the others has ended as it should, and the books balance."""
         stage = self.stage
-        decisions = Decisions(stage.redis, stage.keys)
-        found = {id_: decisions.find(id_) for id_ in self.others}
+        found = {id_: decision_of(stage.redis, stage.keys, id_) for id_ in self.others}
         wrong = {
             id_: each and each.outcome for id_, each in found.items() if each is None or each.outcome not in self.ends
         }
@@ -165,7 +164,7 @@ class Scenario:
 
     def outcome(self) -> str | None:
         """What the record says that became of the victim."""
-        found = Decisions(self.stage.redis, self.stage.keys).find(self.victim)
+        found = decision_of(self.stage.redis, self.stage.keys, self.victim)
         return None if found is None else found.outcome
 
     def posts(self) -> int:

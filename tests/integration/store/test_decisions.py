@@ -19,6 +19,7 @@ from dispatcher.core.units import US
 from dispatcher.errors import GateUnavailable
 from dispatcher.store.decisions import Decisions, Position
 from dispatcher.store.leases import Outbox
+from tests.support.decisions import decision_of
 from tests.support.doubles import START_US, Told
 from tests.support.servers import Database, RedisServer
 from tests.support.stage import BACKOFF_US, LEASE_US, REMEMBER_US, UNPACED, Stage, Worker, policy_of
@@ -49,14 +50,14 @@ def kept_under(stage: Stage, name: str) -> set[str]:
 def test_the_outcome_of_an_event_is_on_record_with_the_limit_that_refused_it(stage: Stage, ann: Worker) -> None:
     stage.send("a", "b", channel=UNPACED)
     ann.run()
-    sent, dropped = record(stage).find("a"), record(stage).find("b")
+    sent, dropped = decision_of(stage.redis, stage.keys, "a"), decision_of(stage.redis, stage.keys, "b")
     assert sent is not None
     assert (sent.outcome, sent.at_us, sent.channel) == ("sent", START_US, UNPACED)
     assert dropped is not None
     assert (dropped.outcome, dropped.reason, dropped.scope, dropped.limit, dropped.fits_at_us) == (
         "dropped", Reason.LIMIT_CATEGORY, "category:errors", "1/30m", START_US + WINDOW_US,
     )  # fmt: skip
-    assert record(stage).find("c") is None
+    assert decision_of(stage.redis, stage.keys, "c") is None
 
 
 def test_of_several_limits_the_one_that_refused_is_on_record(redis: Database) -> None:
@@ -66,7 +67,7 @@ def test_of_several_limits_the_one_that_refused_is_on_record(redis: Database) ->
         stage.send(f"e{n}", channel=UNPACED)
         ann.run()
         stage.clock.forward(10)
-    found = [record(stage).find(f"e{n}") for n in range(8)]
+    found = [decision_of(stage.redis, stage.keys, f"e{n}") for n in range(8)]
     said = [decision.limit for decision in found if decision]
     assert said == [None, None, None, "3/1m", "3/1m", "3/1m", None, "4/30m"]
     assert {decision.scope for decision in found if decision and decision.limit} == {"category:errors"}
@@ -104,7 +105,7 @@ def test_no_more_decisions_are_kept_than_may_and_the_latest_half_for_certain(red
         assert {f"e{each}" for each in range(max(0, n - 3), n + 1)} <= found
         assert len(found) <= 8
         assert redis.hlen(stage.keys.decisions[0]) <= 4 + 1
-    assert record(stage).find("sent") is not None
+    assert decision_of(stage.redis, stage.keys, "sent") is not None
 
 
 def test_it_is_known_since_when_no_decision_is_missing(redis: Database) -> None:
@@ -134,7 +135,7 @@ def test_a_duplicate_does_not_hide_what_became_of_the_first(stage: Stage, ann: W
     stage.redis.zadd(stage.keys.seen, {"unseen": START_US + REMEMBER_US})
     stage.clock.forward(1)
     assert ann.take().duplicates == ["a", "b", "unseen"]
-    found = [record(stage).find(id_) for id_ in ("a", "b", "unseen")]
+    found = [decision_of(stage.redis, stage.keys, id_) for id_ in ("a", "b", "unseen")]
     assert [decision.outcome for decision in found if decision] == ["sent", "dropped", "duplicate"]
     assert kept_under(stage, stage.keys.decisions[0]) == {"b", "unseen"}
 
@@ -269,7 +270,7 @@ def test_a_record_goes_on_where_its_index_was_lost(stage: Stage, ann: Worker) ->
     stage.send("c", channel=UNPACED)
     ann.run()
     assert [each.id for each in record(stage).newest() if each.outcome == "dropped"] == ["c", "b"]
-    assert record(stage).find("c") is not None
+    assert decision_of(stage.redis, stage.keys, "c") is not None
     newest, _ = stage.redis.xrevrange(stage.keys.decision_logs[0], count=1)[0]
     stage.redis.xdel(stage.keys.decision_logs[0], newest)
     stage.redis.delete(*stage.keys.decisions)
@@ -287,7 +288,7 @@ def test_a_number_of_the_index_that_somebody_else_has_written_stops_no_worker(
     stage.redis.hset(stage.keys.decisions[0], "", number)
     stage.send("c", channel=UNPACED)
     ann.run()
-    assert record(stage).find("c") is not None
+    assert decision_of(stage.redis, stage.keys, "c") is not None
     stage.check()
 
 

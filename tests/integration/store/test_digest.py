@@ -30,11 +30,11 @@ from dispatcher.core.transitions import MAX_ATTEMPTS
 from dispatcher.core.units import US
 from dispatcher.logs.event_log import EventLog, build_log
 from dispatcher.store.dead_letters import DeadLetters, Filter, Replayed
-from dispatcher.store.decisions import Decisions
 from dispatcher.store.intake import Enqueued
 from dispatcher.store.operator_controls import Pausing
 from dispatcher.store.parked_events import ParkedEvents, ParkedFilter
 from dispatcher.store.silences import Silencing
+from tests.support.decisions import decision_of
 from tests.support.deferral import keep_beating
 from tests.support.digests import (
     DELAY_S,
@@ -265,8 +265,7 @@ def test_samples_are_of_what_was_suppressed_only(stage: Stage, ann: Worker) -> N
 def test_every_digested_event_is_on_record_with_its_reason(stage: Stage, ann: Worker) -> None:
     ids = storm(stage, 4)
     ann.run()
-    decisions = Decisions(stage.redis, stage.keys)
-    found = [decisions.find(id_) for id_ in ids[2:]]
+    found = [decision_of(stage.redis, stage.keys, id_) for id_ in ids[2:]]
     assert [(each.outcome, each.reason, each.scope, each.limit, each.category) for each in found if each] == [
         ("digested", "limit:category", "category:errors", "3/30m", "errors")
     ] * 2
@@ -279,7 +278,7 @@ def test_a_joined_event_is_on_record_as_it_was_refused(stage: Stage, ann: Worker
     stage.clock.forward(7)
     storm(stage, 1)
     ann.run()
-    found = Decisions(stage.redis, stage.keys).find(first)
+    found = decision_of(stage.redis, stage.keys, first)
     assert found is not None
     assert (found.outcome, found.at_us, found.fits_at_us) == ("digested", START_US, START_US + WINDOW_S * US)
 
@@ -293,7 +292,7 @@ def test_the_log_line_of_a_joined_event_says_what_explain_says(stage: Stage, ann
     stream = io.StringIO()
     EventLog(build_log(style="json", stream=stream), clock=stage.clock).digested(ann.told.digests)
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
-    decision = Decisions(stage.redis, stage.keys).find(first)
+    decision = decision_of(stage.redis, stage.keys, first)
     assert decision is not None
     assert lines[0]["sentence"] == ended(decision, clock_of(stage.clock.now_us))
     assert [line["retry_after_s"] for line in lines] == [WINDOW_S - 40] * 2

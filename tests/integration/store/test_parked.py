@@ -15,9 +15,9 @@ from dispatcher.core.posts import Ambiguous, PostResult, RateLimitedBySlack, Rec
 from dispatcher.core.states import GRACE_US, Dropped, ScanResult, Unreadable
 from dispatcher.core.units import US, Lane
 from dispatcher.store.dead_letters import DeadLetters, Filter
-from dispatcher.store.decisions import Decisions
 from dispatcher.store.operator_controls import Pausing
 from dispatcher.store.parked_events import PAGE, Cancelled, ParkedEvent, ParkedEvents, ParkedFilter
+from tests.support.decisions import decision_of
 from tests.support.deferral import Between, category_line, opens_at, run, send
 from tests.support.doubles import START_US
 from tests.support.servers import Database
@@ -160,7 +160,7 @@ def test_a_cancelled_event_is_dropped_counted_and_on_record(full: Stage) -> None
     assert (snapshot.parked, snapshot.timers, snapshot.lines, snapshot.deferred) == (0, 0, {}, {})
     assert snapshot.by_category("dropped") == {"errors": 3, "deploys": 1}
     assert full.redis.exists(full.keys.events, full.keys.parked, full.keys.timers, full.keys.lines) == 0
-    decision = Decisions(full.redis, full.keys).find("b")
+    decision = decision_of(full.redis, full.keys, "b")
     assert decision is not None
     assert (decision.outcome, decision.reason, decision.category, decision.detail, decision.at_us) == (
         "dropped", "cancelled", "errors", "by ops@here", full.clock.now_us,

@@ -21,6 +21,7 @@ from dispatcher.store.decisions import Decisions
 from dispatcher.store.intake import Intake, seal
 from dispatcher.store.leases import Taken
 from dispatcher.store.silences import Silencing
+from tests.support.decisions import decision_of
 from tests.support.deferral import keep_beating
 from tests.support.doubles import START_US
 from tests.support.extent import slow_except
@@ -76,7 +77,7 @@ def handed_out(taken: Taken) -> list[str]:
 
 def record(stage: Stage, id_: str) -> Decision | None:
     """What the decision record says of an event that a limit suppressed."""
-    found = Decisions(stage.redis, stage.keys).find(id_)
+    found = decision_of(stage.redis, stage.keys, id_)
     return found and replace(found, id="", text=None) if stage.redis.hexists(stage.keys.decisions[0], id_) else None
 
 
@@ -299,8 +300,7 @@ def test_of_several_limits_the_one_that_frees_up_last_is_told_and_on_record(stag
     stage.send("g")
     (second,) = ann.take().prefiltered
     assert second.denied == Denied("category:errors", Limit.parse("3/30m"), HALF_HOUR_US - 60 * US)
-    decisions = Decisions(stage.redis, stage.keys)
-    found = [decisions.find(id_) for id_ in ("d", "g")]
+    found = [decision_of(stage.redis, stage.keys, id_) for id_ in ("d", "g")]
     assert [(each.scope, each.limit) for each in found if each] == [
         ("category:errors", "2/1m"),
         ("category:errors", "3/30m"),
@@ -375,7 +375,7 @@ def test_text_and_labels_of_what_the_prefilter_drops_are_on_record(
     event = Event("errors", "disk\nfull", id="a", labels={"path": '",{x'}, channel=UNPACED)
     stage.intake.enqueue([("a", event)])
     assert gone(ann.take()) == ["a"]
-    found = Decisions(stage.redis, stage.keys).find("a")
+    found = decision_of(stage.redis, stage.keys, "a")
     assert found is not None
     assert (found.text, found.labels) == (text, event.labels)
 
@@ -399,7 +399,7 @@ def test_the_record_takes_so_many_bytes_of_a_mark(stage: Stage, ann: Worker, len
     stage.send("a")
     stage.redis.hset("rq:job:a", "shown", f'"{text}",{{}}')
     assert gone(ann.take()) == ["a"]
-    found = Decisions(stage.redis, stage.keys).find("a")
+    found = decision_of(stage.redis, stage.keys, "a")
     assert found is not None
     assert found.text == (text if is_kept else None)
 

@@ -18,10 +18,10 @@ from dispatcher.core.explain import Decision
 from dispatcher.core.states import Leased, Undecodable
 from dispatcher.core.units import Lane
 from dispatcher.errors import GateUnavailable
-from dispatcher.store.decisions import Decisions
 from dispatcher.store.intake import seal
 from dispatcher.store.leases import AHEAD, Taken
 from dispatcher.store.stock_jobs import StockJobs
+from tests.support.decisions import decision_of
 from tests.support.servers import Database, RedisServer
 from tests.support.stage import UNPACED, Stage, Worker
 
@@ -96,7 +96,7 @@ def numbered(begin: str, number: int = MANY) -> list[str]:
 
 
 def decision(stage: Stage, id_: str) -> Decision | None:
-    found = Decisions(stage.redis, stage.keys).find(id_)
+    found = decision_of(stage.redis, stage.keys, id_)
     return found and replace(found, id="", text=None)
 
 
@@ -119,8 +119,8 @@ def test_the_record_says_of_them_what_the_gate_says(stage: Stage, ann: Worker) -
     push(stage, "twin", labels=labels, text="disk  full\non db1")
     bob.run()
     assert decision(stage, "a") == decision(stage, "twin")
-    found = Decisions(stage.redis, stage.keys)
-    assert [found.find(id_).text for id_ in ("a", "twin")] == ["disk full on db1"] * 2  # type: ignore[union-attr] # None fails, too
+    found = [decision_of(stage.redis, stage.keys, id_) for id_ in ("a", "twin")]
+    assert [each and each.text for each in found] == ["disk full on db1"] * 2
 
 
 def test_their_ids_are_remembered_unless_rq_made_them(stage: Stage, ann: Worker) -> None:
