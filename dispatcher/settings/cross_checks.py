@@ -128,15 +128,14 @@ def _guarantees(file: LimitsFile, policy: Policy, tree: Tree) -> Iterator[Proble
             )
             yield tree.problem(path, said)
             return
-    if longest is not None and total == longest.max and (others := _without(policy)):
-        said = f"all {total} of the {longest} of global.limits are guaranteed, which leaves nothing for {others}"
-        yield tree.problem(("categories",), said)
-    elif longest is not None and total == longest.max and file.unknown_categories != REJECT:
-        said = (
-            f"all {total} of the {longest} of global.limits are guaranteed, which leaves nothing for categories that "
-            "are not named; leave some, or set unknown_categories: reject"
-        )
-        yield tree.problem(("categories",), said)
+    if longest is None or total < longest.max:
+        return
+    said = f"all {total} of the {longest} of global.limits are guaranteed, which leaves nothing for"
+    if others := _without(policy):
+        yield tree.problem(("categories",), f"{said} {others}")
+    elif file.unknown_categories != REJECT:
+        unnamed = "categories that are not named; leave some, or set unknown_categories: reject"
+        yield tree.problem(("categories",), f"{said} {unnamed}")
 
 
 def _without(policy: Policy) -> str:

@@ -120,19 +120,18 @@ def _guarantees_out_of_reach(policy: Policy, tree: Tree) -> Iterator[Problem]:
     for name, rule in policy.categories.items():
         if longest is None or not rule.guarantee:
             continue
+        path: Path = ("categories", name, "guarantee")
         shared = longest.max - policy.guaranteed
         if idle := [other for other in others if shared and implies(other, replace(longest, max=shared))]:
-            at: Path = ("categories", name, "guarantee")
             said = (
                 f"{rule.guarantee} has no effect: {shared} of {longest} are left for all, and {idle[0]} allows no more"
             )
-            yield tree.problem(at, said)
+            yield tree.problem(path, said)
         if rule.guarantee == 1:
             continue
         less = replace(longest, max=rule.guarantee - 1)
         for limit in rule.limits:
             if implies(limit, less):
-                path: Path = ("categories", name, "guarantee")
                 said = f"{rule.guarantee} can never be used up, since the category's own limit is {limit}"
                 yield tree.problem(path, said)
 
