@@ -17,7 +17,7 @@ from dispatcher.core.policy import EDITS, EDITS_PACE, Backoff, Policy, limit_rea
 from dispatcher.core.ports import Asking, Sink
 from dispatcher.core.posts import Ambiguous, Message, Paused, PostResult, Receipt, Rejected, Retryable
 from dispatcher.core.quiet import QUIET_PREFIX
-from dispatcher.core.rendering import MAX_TEXT, cut, escape, gone_line, without_controls
+from dispatcher.core.rendering import MAX_TEXT, cut, escape, under_gone_line, without_controls
 from dispatcher.core.silences import Silences
 from dispatcher.core.states import (
     Candidate,
@@ -280,9 +280,7 @@ class DigestMessages:
         """Post the message, or edit the one that was posted before."""
         leased, terms = started.candidate
         tally, _, plan = self._read(leased)
-        text = tally_text(tally, ends=plan.ends)
-        if leased.gone is not None:
-            text = cut(f"{gone_line(leased.gone)}\n{text}")
+        text = under_gone_line(tally_text(tally, ends=plan.ends), leased.gone)
         identity = self.policy.rule(tally.category).style.identity
         message, by_s = Message(leased.name, terms.channel, text, identity=identity), started.leaves_by_s
         if plan.act is Act.EDIT:

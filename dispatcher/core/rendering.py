@@ -62,16 +62,20 @@ def message_for(  # noqa: PLR0913 - the event, where it goes, and by name what e
 
     if gone is None:
         return Message(event_id, channel, text, blocks, event.thread_ts or thread_ts, style.identity, fault)
-    line = gone_line(gone)
     if 0 < len(blocks) < MAX_BLOCKS:
-        blocks = ({"type": "context", "elements": [{"type": "mrkdwn", "text": line}]}, *blocks)
-    return Message(event_id, channel, cut(f"{line}\n{text}"), blocks, thread_ts, style.identity, fault)
+        blocks = ({"type": "context", "elements": [{"type": "mrkdwn", "text": _gone_line(gone)}]}, *blocks)
+    return Message(event_id, channel, under_gone_line(text, gone), blocks, thread_ts, style.identity, fault)
 
 
-def gone_line(gone: Gone) -> str:
+def _gone_line(gone: Gone) -> str:
     """What is said above a message that is posted to a fallback."""
     why = "is archived" if gone.code == "is_archived" else "was not found"
     return f"Meant for {escape(gone.channel)}, which {why}:"
+
+
+def under_gone_line(text: str, gone: Gone | None) -> str:
+    """The text of a message, behind the line that says so if it is posted to a fallback."""
+    return text if gone is None else cut(f"{_gone_line(gone)}\n{text}")
 
 
 def text_of(event: Event) -> str:

@@ -14,7 +14,7 @@ from dispatcher.core.limits import Denied
 from dispatcher.core.policy import Backoff, Policy
 from dispatcher.core.ports import Asking, Sink
 from dispatcher.core.posts import Message, PostResult, Receipt, Rejected, Retryable
-from dispatcher.core.rendering import cut, escape, gone_line, without_controls
+from dispatcher.core.rendering import cut, escape, under_gone_line, without_controls
 from dispatcher.core.silences import GIVE_UP_US, EndedSilence, Silences
 from dispatcher.core.states import Candidate, DeadLettered, Leased, Reported, Sent, Settlement, Slots, Started
 from dispatcher.core.units import US
@@ -72,9 +72,7 @@ class SilenceReports:
     def deliver(self, started: Started) -> Settlement:
         """Post it."""
         leased, terms = started.candidate
-        text = report_text(_of(leased))
-        if leased.gone is not None:
-            text = cut(f"{gone_line(leased.gone)}\n{text}")
+        text = under_gone_line(report_text(_of(leased)), leased.gone)
         message = Message(leased.name, terms.channel, text)
         return self.after_post(started, self.sink.post(message, by_s=started.leaves_by_s))
 

@@ -26,7 +26,8 @@ def content_of(file: LimitsFile) -> Content:
 def content_tree(file: LimitsFile) -> dict[str, Any]:
     """The content as plain data."""
     defaults = _whole(CategorySection().over(file.defaults))
-    own = {"channels": _channels(file), "categories": _categories(file, defaults)}
+    categories = {name: _category(section, file, defaults) for name, section in file.categories.items()}
+    own = {"channels": _channels(file), "categories": categories}
     rest = file.model_dump(by_alias=True, exclude_defaults=True, exclude=set(own))
     return {key: value for key, value in (rest | own).items() if value != {}}
 
@@ -37,10 +38,6 @@ def _channels(file: LimitsFile) -> dict[str, Any]:
     return {
         name: keys for name, keys in said.items() if keys and not (name == DEFAULT_CHANNEL_KEY and keys == built_in)
     }
-
-
-def _categories(file: LimitsFile, defaults: dict[str, Any]) -> dict[str, Any]:
-    return {name: _category(section, file, defaults) for name, section in file.categories.items()}
 
 
 def _category(section: CategorySection, file: LimitsFile, defaults: dict[str, Any]) -> dict[str, Any]:
