@@ -1,4 +1,4 @@
-"""The workers of tests on a stage; what happens on it, each module says by its own fixture ``stage``."""
+"""A local Slack, and a stage with its workers; a module that needs others has fixtures of these names."""
 
 from __future__ import annotations
 
@@ -7,12 +7,25 @@ from collections.abc import Iterator
 
 import pytest
 
+from dispatcher.stand_in import StandIn
+from tests.support.servers import Database
 from tests.support.stage import Stage, Worker, check_the_last_step
 
 
 @pytest.hookimpl(tryfirst=True)  # while its server is there
 def pytest_runtest_teardown() -> None:
     check_the_last_step()
+
+
+@pytest.fixture
+def slack() -> Iterator[StandIn]:
+    with StandIn() as stand_in:
+        yield stand_in
+
+
+@pytest.fixture
+def stage(redis: Database) -> Stage:
+    return Stage(redis)
 
 
 @pytest.fixture

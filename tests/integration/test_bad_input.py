@@ -692,12 +692,6 @@ ROWS: Final = (
 )
 
 
-@pytest.fixture
-def slack() -> Iterator[StandIn]:
-    with StandIn() as stand_in:
-        yield stand_in
-
-
 @pytest.mark.parametrize("row", [pytest.param(row, id=row.name) for row in ROWS])
 def test_bad_input_is_told_and_loses_nothing(
     row: Row, redis_url: str, slack: StandIn, tmp_path: Path, stream: Callable[[], Mapping[str, Told]]

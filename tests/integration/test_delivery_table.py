@@ -5,7 +5,6 @@ The worker's core, the store and the sink are the real ones; only time is made u
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 import pytest
@@ -17,7 +16,6 @@ from dispatcher.slack.sink import SlackSink
 from dispatcher.slack.taxonomy import TABLE, Meaning, Row, row_for
 from dispatcher.stand_in import Drip, Fault, Hang, SlackError, StandIn, TooManyRequests, not_landed
 from dispatcher.stand_in.chance import faults_of
-from tests.support.servers import Database
 from tests.support.slack import slack_sink, token_sink, webhook_sink
 from tests.support.stage import Stage, Worker
 
@@ -28,17 +26,6 @@ OF_WEBHOOKS: Final = (
 )  # fmt: skip
 SCOPES: Final = ("global", "category:errors")
 SHORT_S: Final = 0.3
-
-
-@pytest.fixture
-def slack() -> Iterator[StandIn]:
-    with StandIn() as stand_in:
-        yield stand_in
-
-
-@pytest.fixture
-def stage(redis: Database) -> Stage:
-    return Stage(redis)
 
 
 def worker_of(stage: Stage, sink: SlackSink) -> Worker:

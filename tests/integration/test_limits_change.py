@@ -26,11 +26,6 @@ def limits(each: str, on_limit: str = "drop", together: str = "100/30m", more: s
     return f"{CHANNEL}global: {{limits: [{together}]}}\ndefaults: {{limits: [{each}], on_limit: {on_limit}{more}}}\n"
 
 
-@pytest.fixture
-def stage(redis: Database) -> Stage:
-    return Stage(redis)
-
-
 class ChangingGate:
     """Publishes other limits right behind the gate's answer, once."""
 

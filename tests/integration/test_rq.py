@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -42,12 +41,6 @@ KEYS, QUEUE = Keys("dispatcher"), QueueKeys("notifications")
 FUNCTION = "dispatcher.jobs.dispatch"
 SIMPLE: Final = ("--worker-class", "rq.SimpleWorker")
 """A stock worker that imports us once, not for each job."""
-
-
-@pytest.fixture
-def slack() -> Iterator[StandIn]:
-    with StandIn() as stand_in:
-        yield stand_in
 
 
 @pytest.fixture

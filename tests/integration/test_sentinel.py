@@ -29,12 +29,6 @@ KEYS, QUEUE = Keys("dispatcher"), QueueKeys("notifications")
 
 
 @pytest.fixture
-def slack() -> Iterator[StandIn]:
-    with StandIn() as stand_in:
-        yield stand_in
-
-
-@pytest.fixture
 def watched() -> Iterator[Watched]:
     with watched_primary() as servers:
         yield servers

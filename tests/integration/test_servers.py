@@ -6,7 +6,6 @@ import re
 import signal
 import socket
 import ssl
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -29,12 +28,6 @@ from tests.support.servers import Database, RedisServer, free_port
 
 DOCS = Path(__file__).parents[2] / "docs" / "operations.md"
 KEYS, QUEUE = Keys("dispatcher"), QueueKeys("notifications")
-
-
-@pytest.fixture
-def slack() -> Iterator[StandIn]:
-    with StandIn() as stand_in:
-        yield stand_in
 
 
 def env_for(server: RedisServer, slack: StandIn, tmp_path: Path) -> dict[str, str]:

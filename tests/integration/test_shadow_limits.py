@@ -10,16 +10,10 @@ from dispatcher.core.posts import Receipt, Rejected, Retryable
 from dispatcher.core.units import US
 from tests.support.decisions import decision_of
 from tests.support.deferral import category_line, posted, send
-from tests.support.servers import Database
 from tests.support.stage import UNPACED, Stage, Worker
 
 HEAD = f'channels: {{"{UNPACED}": {{pace: none}}}}\n'
 HALF_HOUR_S = 1_800
-
-
-@pytest.fixture
-def stage(redis: Database) -> Stage:
-    return Stage(redis)
 
 
 def shadow(limit: str) -> str:

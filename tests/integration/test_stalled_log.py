@@ -34,12 +34,6 @@ Start = Callable[..., Piped]
 
 
 @pytest.fixture
-def slack() -> Iterator[StandIn]:
-    with StandIn() as stand_in:
-        yield stand_in
-
-
-@pytest.fixture
 def start(redis_url: str, slack: StandIn, tmp_path: Path) -> Iterator[Start]:
     limits = tmp_path / "limits.yaml"
     limits.write_text(LIMITS, encoding="utf-8")

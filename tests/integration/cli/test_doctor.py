@@ -41,12 +41,6 @@ KEYS, QUEUE = Keys("dispatcher"), QueueKeys("notifications")
 OK, WARNING, ERROR = Level.OK, Level.WARNING, Level.ERROR
 
 
-@pytest.fixture
-def slack() -> Iterator[StandIn]:
-    with StandIn() as stand_in:
-        yield stand_in
-
-
 def findings(**settings: object) -> list[Finding]:
     """What is found with these settings; printing unless they say how to post."""
     posts = {"slack_token", "slack_webhook_url"} & settings.keys()

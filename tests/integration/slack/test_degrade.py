@@ -51,12 +51,6 @@ def last(slack: StandIn) -> tuple[str, str]:
     return posted.channel_id, posted.ts
 
 
-@pytest.fixture
-def slack() -> Iterator[StandIn]:
-    with StandIn() as stand_in:
-        yield stand_in
-
-
 @contextmanager
 def recorded(*answers: bytes) -> Iterator[tuple[RawServer, list[dict[str, Any]]]]:
     """A Slack that writes down each request's JSON and gives these answers, the last of them for ever."""

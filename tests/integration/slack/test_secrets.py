@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -14,12 +14,6 @@ from dispatcher.slack.credentials import BotToken, Webhook
 from dispatcher.slack.sink import SlackSink
 from dispatcher.stand_in import FaultReply, Page, Reset, SlackError, StandIn, Text, not_landed
 from tests.support.slack import MESSAGE, token_sink, webhook_sink
-
-
-@pytest.fixture
-def slack() -> Iterator[StandIn]:
-    with StandIn() as stand_in:
-        yield stand_in
 
 
 @pytest.mark.parametrize("make_sink", [token_sink, webhook_sink], ids=["token", "webhook"])

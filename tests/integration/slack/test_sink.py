@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -46,12 +46,6 @@ from dispatcher.stand_in import (
 )
 from tests.support.raw_server import RawServer, http_reply, read_request
 from tests.support.slack import MESSAGE, Clock, mark_of, slack_sink, token_sink, webhook_sink
-
-
-@pytest.fixture
-def slack() -> Iterator[StandIn]:
-    with StandIn() as stand_in:
-        yield stand_in
 
 
 def test_a_post_with_a_token_answers_slacks_receipt(slack: StandIn) -> None:

@@ -26,12 +26,6 @@ from tests.support.slack import MESSAGE, slack_sink, token_sink, webhook_sink
 
 
 @pytest.fixture
-def slack() -> Iterator[StandIn]:
-    with StandIn() as stand_in:
-        yield stand_in
-
-
-@pytest.fixture
 def tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
     return trusted_tls(tmp_path, monkeypatch)
 

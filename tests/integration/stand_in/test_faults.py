@@ -6,7 +6,6 @@ import http.client
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -34,12 +33,6 @@ from dispatcher.stand_in import (
 )
 from tests.support.processes import until
 from tests.support.slack import Clock, call, post, request
-
-
-@pytest.fixture
-def slack() -> Iterator[StandIn]:
-    with StandIn() as stand_in:
-        yield stand_in
 
 
 @pytest.mark.parametrize(

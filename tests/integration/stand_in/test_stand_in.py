@@ -6,7 +6,6 @@ import http.client
 import json
 import socket
 import threading
-from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlencode
 
@@ -17,12 +16,6 @@ from dispatcher.stand_in import REALISTIC, STRICT, Hang, Rate, Setup, StandIn, l
 from tests.support.slack import Clock, call, post, request
 
 MARK = {"event_type": "dispatcher_event", "event_payload": {"id": "mark-1"}}
-
-
-@pytest.fixture
-def slack() -> Iterator[StandIn]:
-    with StandIn() as stand_in:
-        yield stand_in
 
 
 def test_auth_test_answers_the_tokens_scopes(slack: StandIn) -> None:

@@ -27,11 +27,6 @@ def stage(redis: Database) -> Stage:
     return Stage(redis, policy_of("", "50/30m", pace="1/1s"))
 
 
-@pytest.fixture
-def ann(stage: Stage) -> Worker:
-    return stage.worker("ann")
-
-
 def step(stage: Stage, by_us: int, call: str = "take") -> None:
     """The clock is stepped, and a worker beside is the first to call, if by its heartbeat then by its next take too."""
     bob = stage.worker("bob")

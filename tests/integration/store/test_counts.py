@@ -13,7 +13,6 @@ from dispatcher.store.parked_events import Cancelled, ParkedEvents, ParkedFilter
 from dispatcher.store.silences import Silencing
 from tests.support.deferral import run, send
 from tests.support.doubles import START_US
-from tests.support.servers import Database
 from tests.support.stage import UNPACED, Stage, Worker
 
 MINUTE_S: Final = 60
@@ -28,11 +27,6 @@ categories:
   later: {{limits: [1/30m], on_limit: defer, max_parked: 1}}
   told: {{limits: [2/30m], on_limit: digest}}
 """
-
-
-@pytest.fixture
-def stage(redis: Database) -> Stage:
-    return Stage(redis)
 
 
 @pytest.fixture

@@ -21,11 +21,6 @@ DONE, GONE, WAITING = Replayed.DONE, Replayed.GONE, Replayed.WAITING
 
 
 @pytest.fixture
-def stage(redis: Database) -> Stage:
-    return Stage(redis)
-
-
-@pytest.fixture
 def letters(stage: Stage) -> DeadLetters:
     return DeadLetters(stage.redis, stage.keys, stage.queue, clock=stage.clock)
 

@@ -25,11 +25,6 @@ from tests.support.stage import REMEMBER_US, Stage
 DONE, DUPLICATE, FULL = Enqueued.DONE, Enqueued.DUPLICATE, Enqueued.FULL
 
 
-@pytest.fixture
-def stage(redis: Database) -> Stage:
-    return Stage(redis)
-
-
 def test_each_event_lies_on_the_lane_of_its_priority_in_order(stage: Stage, redis: Database) -> None:
     for id_, lane in (("n1", Lane.NORMAL), ("h1", Lane.HIGH), ("l1", Lane.LOW), ("n2", Lane.NORMAL)):
         stage.send(id_, priority=lane)

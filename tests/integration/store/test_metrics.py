@@ -27,11 +27,6 @@ from tests.support.stage import BACKOFF_US, LEASE_US, REMEMBER_US, UNPACED, Stag
 DAYS: int = 10 * 86_400 * US
 
 
-@pytest.fixture
-def stage(redis: Database) -> Stage:
-    return Stage(redis)
-
-
 def deliveries(stage: Stage) -> dict[str, int]:
     """How many were delivered, by what they waited for, priority, and number of the bucket."""
     counts = stage.books.measure(0).counts

@@ -26,11 +26,6 @@ ARRIVED: Final = Receipt("#general", "1.1")
 NEVER: Final = Rejected("is_archived", "the channel is archived")
 
 
-@pytest.fixture
-def stage(redis: Database) -> Stage:
-    return Stage(redis)
-
-
 def begin(worker: Worker, count: int, prefix: str = "e") -> list[Started]:
     """Posts under way, each to a channel of its own."""
     for n in range(count):

@@ -37,11 +37,6 @@ MOST: Final = 1_024
 """The largest DISPATCHER_BATCH."""
 
 
-@pytest.fixture
-def stage(redis: Database) -> Stage:
-    return Stage(redis)
-
-
 def close(stage: Stage, text: str = OURS, *categories: str, owner: str = "ann") -> Worker:
     """A worker whose gate has admitted one event of each category, and has refused another."""
     worker = stage.worker(owner)

@@ -43,11 +43,6 @@ BROKEN: Final = ScanLater("http_503", "no answer of Slack's own came back")
 LIMITED: Final = ScanLater("ratelimited", "Slack limits conversations.history", 40 * US, reached=True)
 
 
-@pytest.fixture
-def stage(redis: Database) -> Stage:
-    return Stage(redis)
-
-
 def names(started: list[Started]) -> list[str]:
     return [each.candidate.leased.id for each in started]
 

@@ -7,7 +7,6 @@ import json
 from dataclasses import replace
 from typing import Final
 
-import pytest
 from rq import Queue
 from rq.job import Job
 from rq.serializers import JSONSerializer
@@ -27,11 +26,6 @@ from tests.support.stage import UNPACED, Stage, Worker, policy_of
 
 MOST: Final = 1_000
 """Decisions that are kept."""
-
-
-@pytest.fixture
-def stage(redis: Database) -> Stage:
-    return Stage(redis)
 
 
 def removals(stage: Stage) -> Removals:

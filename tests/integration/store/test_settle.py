@@ -22,11 +22,6 @@ from tests.support.stage import BACKOFF_US, REMEMBER_US, UNPACED, Stage, Worker,
 DAY_US: Final = 86_400 * US
 
 
-@pytest.fixture
-def stage(redis: Database) -> Stage:
-    return Stage(redis)
-
-
 # The books
 
 

@@ -22,7 +22,7 @@ from dispatcher.store.intake import seal
 from dispatcher.store.leases import AHEAD, Taken
 from dispatcher.store.stock_jobs import StockJobs
 from tests.support.decisions import decision_of
-from tests.support.servers import Database, RedisServer
+from tests.support.servers import RedisServer
 from tests.support.stage import UNPACED, Stage, Worker
 
 LIMITS: Final = (
@@ -34,11 +34,6 @@ MANY: Final = 40
 """More than one take hands out here."""
 LOOKED_AT: Final = 8 * ROOM
 """By one take."""
-
-
-@pytest.fixture
-def stage(redis: Database) -> Stage:
-    return Stage(redis)
 
 
 def push(stage: Stage, *ids: str, lane: Lane = Lane.NORMAL, **event: Any) -> None:  # noqa: ANN401 - what JSON holds

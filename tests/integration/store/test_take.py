@@ -18,11 +18,6 @@ from tests.support.servers import Database
 from tests.support.stage import LEASE_US, REMEMBER_US, UNPACED, Stage, Worker, policy_of
 
 
-@pytest.fixture
-def stage(redis: Database) -> Stage:
-    return Stage(redis)
-
-
 def push(stage: Stage, lane: Lane, job_id: str | bytes, data: str | bytes | None = None) -> None:
     """A job as a stranger pushes it, without looking whether the id is known."""
     if data is not None:

@@ -22,11 +22,6 @@ DAY_US: Final = 86_400 * US
 MINUTE_US: Final = 60 * US
 
 
-@pytest.fixture
-def stage(redis: Database) -> Stage:
-    return Stage(redis)
-
-
 def names(started: list[Started]) -> list[str]:
     return [each.candidate.leased.id for each in started]
 

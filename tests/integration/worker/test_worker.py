@@ -32,12 +32,6 @@ Start = Callable[..., Command]
 
 
 @pytest.fixture
-def slack() -> Iterator[StandIn]:
-    with StandIn() as stand_in:
-        yield stand_in
-
-
-@pytest.fixture
 def limits(tmp_path: Path) -> Path:
     path = tmp_path / "limits.yaml"
     path.write_text(LIMITS, encoding="utf-8")
