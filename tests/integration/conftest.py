@@ -1,4 +1,4 @@
-"""A local Slack, and a stage with its workers; a module that needs others has fixtures of these names."""
+"""A local Slack, a limiter, a stage with its workers; a module that needs others has fixtures of these names."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from dispatcher.limiter import Limiter
 from dispatcher.stand_in import StandIn
 from tests.support.servers import Database
 from tests.support.stage import Stage, Worker, check_the_last_step
@@ -21,6 +22,11 @@ def pytest_runtest_teardown() -> None:
 def slack() -> Iterator[StandIn]:
     with StandIn() as stand_in:
         yield stand_in
+
+
+@pytest.fixture
+def limiter(redis: Database) -> Limiter:
+    return Limiter(redis, namespace="shop")
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ import pytest
 from redis import Redis, ResponseError
 from redis.crc import key_slot
 
-from dispatcher.core.limits import Admitted, Denied, FirstOf, Limit, Scope, Verdict
+from dispatcher.core.limits import Admitted, Denied, FirstOf, Verdict
 from dispatcher.core.units import US
 from dispatcher.limiter import Limiter
-from dispatcher.server.keys import Keys
 from dispatcher.server.scripts import read_script
+from tests.support.limiters import KEYS, scope
 from tests.support.models import most_in_any_window
 from tests.support.recipes import (
     CheckThenAddRecipe,
@@ -26,16 +26,6 @@ from tests.support.servers import Database
 
 NOW_US: Final = 1_732_100_000_123_457
 NOW_S: Final = 1_732_100_000
-KEYS: Final = Keys("shop")
-
-
-@pytest.fixture
-def limiter(redis: Database) -> Limiter:
-    return Limiter(redis, namespace="shop")
-
-
-def scope(name: str, *limits: str, ids: bool = True) -> Scope:
-    return Scope(name, tuple(Limit.parse(limit) for limit in limits), ids=ids)
 
 
 def admitted(verdicts: list[Verdict]) -> int:

@@ -9,9 +9,10 @@ from typing import Final
 
 import pytest
 
-from dispatcher.core.limits import FirstOf, Limit, Scope
+from dispatcher.core.limits import FirstOf, Scope
 from dispatcher.core.units import US
 from tests.support.extent import slow_unless
+from tests.support.limiters import scope
 from tests.support.models import most_in_any_window
 from tests.support.servers import Database
 from tests.support.waiting_line import KEYS, Line, Waiter, ideal_instants
@@ -32,10 +33,6 @@ LIMITS: Final = [
 of_crowds = pytest.mark.parametrize(
     "seeds", [pytest.param(2, id="some"), pytest.param(24, id="many", marks=pytest.mark.slow)]
 )
-
-
-def scope(name: str, *limits: str, ids: bool = True) -> Scope:
-    return Scope(name, tuple(Limit.parse(limit) for limit in limits), ids=ids)
 
 
 def crowd(random: Random, count: int, *demands: Scope | FirstOf) -> list[Waiter]:

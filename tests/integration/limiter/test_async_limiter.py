@@ -3,54 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, Final
 
 import pytest
 import redis.asyncio
 
-from dispatcher.core.limits import Admitted, Denied, FirstOf, Limit, Scope
+from dispatcher.core.limits import Admitted, Denied, FirstOf, Limit
 from dispatcher.core.units import US
 from dispatcher.errors import GateRefused, GateUnavailable, RateLimited, StaleLimits
 from dispatcher.limiter import AsyncLimiter, Left, Usage
-from dispatcher.server.keys import Keys
+from tests.support.limiters import KEYS, Run, redis_asyncio, scope, script_calls
 from tests.support.servers import Database, RedisServer
-from tests.support.tasks import await_others
-
-KEYS: Final = Keys("shop")
-PATIENCE_S: Final = 20
-
-
-def scope(name: str, *limits: str, ids: bool = True) -> Scope:
-    return Scope(name, tuple(Limit.parse(limit) for limit in limits), ids=ids)
-
 
 USER: Final = scope("user", "5/1h")
-
-Run = Callable[[Callable[[AsyncLimiter], Awaitable[None]]], None]
-
-
-@pytest.fixture
-def run(redis_url: str) -> Run:
-    """Runs a coroutine with a limiter in an event loop of its own, which no task outlives."""
-
-    def run_with(body: Callable[[AsyncLimiter], Awaitable[None]]) -> None:
-        async def main() -> None:
-            async with redis.asyncio.Redis.from_url(redis_url) as client, asyncio.timeout(PATIENCE_S):
-                await body(AsyncLimiter(client, namespace="shop"))
-                await await_others()
-
-        asyncio.run(main())
-
-    return run_with
-
-
-def redis_asyncio(url: str) -> Any:  # noqa: ANN401 - redis-py types it as everything it could be
-    return redis.asyncio.Redis.from_url(url)
-
-
-def evalshas(redis: Database) -> int:
-    return int(redis.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"])
 
 
 def test_a_cost_takes_all_of_its_slots_or_none_from_asyncio_too(run: Run) -> None:
@@ -133,7 +99,7 @@ def test_simultaneous_requests_go_in_few_calls(run: Run, redis: Database, tasks:
         assert verdicts[:5] == [Admitted()] * min(tasks, 5), "who asked first goes first"
 
     run(body)
-    assert evalshas(redis) <= calls
+    assert script_calls(redis) <= calls
 
 
 @pytest.mark.parametrize("cancelled", ["first", "both"])
@@ -152,7 +118,7 @@ def test_a_task_that_is_cancelled_before_its_question_has_left_is_not_charged(
     run(body)
     left = [b"before"] if cancelled == "both" else [b"before", b"b"]
     assert redis.zrange(KEYS.scope("user"), 0, -1) == left
-    assert evalshas(redis) == len(left) - 1
+    assert script_calls(redis) == len(left) - 1
 
 
 def test_each_of_several_consecutive_requests_goes_at_once(run: Run, redis: Database) -> None:
@@ -163,7 +129,7 @@ def test_each_of_several_consecutive_requests_goes_at_once(run: Run, redis: Data
             await limiter.try_acquire(USER)
 
     run(body)
-    assert evalshas(redis) == 10
+    assert script_calls(redis) == 10
 
 
 def test_each_task_gets_the_answer_to_its_own_question(run: Run) -> None:

@@ -3,56 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import pytest
 import redis.asyncio
 
-from dispatcher.core.limits import Admitted, Limit, Scope
+from dispatcher.core.limits import Admitted
 from dispatcher.errors import GateRefused, GateUnavailable, RateLimited
 from dispatcher.limiter import AsyncLimiter
 from dispatcher.limiter.concurrent import QUIT_S
 from dispatcher.server.keys import Keys
 from tests.support.credentials import Credentials
+from tests.support.limiters import KEYS, PATIENCE_S, Run, await_others, bells, redis_asyncio, scope, script_calls
 from tests.support.servers import Database, RedisServer
-from tests.support.tasks import await_others
-
-KEYS: Final = Keys("shop")
-PATIENCE_S: Final = 20
-
-
-def scope(name: str, *limits: str, ids: bool = True) -> Scope:
-    return Scope(name, tuple(Limit.parse(limit) for limit in limits), ids=ids)
-
 
 USER: Final = scope("user", "5/1h")
-
-Run = Callable[[Callable[[AsyncLimiter], Awaitable[None]]], None]
-
-
-@pytest.fixture
-def run(redis_url: str) -> Run:
-    """Runs a coroutine with a limiter in an event loop of its own, which no task outlives."""
-
-    def run_with(body: Callable[[AsyncLimiter], Awaitable[None]]) -> None:
-        async def main() -> None:
-            async with redis.asyncio.Redis.from_url(redis_url) as client, asyncio.timeout(PATIENCE_S):
-                await body(AsyncLimiter(client, namespace="shop"))
-                await await_others()
-
-        asyncio.run(main())
-
-    return run_with
-
-
-def redis_asyncio(url: str) -> Any:  # noqa: ANN401 - redis-py types it as everything it could be
-    return redis.asyncio.Redis.from_url(url)
-
-
-def evalshas(redis: Database) -> int:
-    return int(redis.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"])
 
 
 async def in_line(redis: Database, length: int) -> None:
@@ -80,7 +47,7 @@ def test_waiting_tasks_are_admitted_in_order_with_few_calls(run: Run, redis: Dat
         waiting.remove(id_)
         used = sum(at_us - 400_000 < each <= at_us for each in instants)
         assert used + passed_by <= 10, f"{id_} took a slot that belonged to one of {waiting[:passed_by]}"
-    assert evalshas(redis) <= 60  # 50 tasks; each alone would have made three calls
+    assert script_calls(redis) <= 60  # 50 tasks; each alone would have made three calls
     assert redis.exists(KEYS.waiters("user"), KEYS.promises("user")) == 0
 
 
@@ -305,11 +272,6 @@ def test_waiters_whose_bell_is_cut_off_still_get_their_turn(run: Run, redis: Dat
     run(body)
 
 
-def bells(redis: Database) -> list[str]:
-    """The connections that listen, by their ids."""
-    return [each["id"] for each in redis.client_list(_type="pubsub")]
-
-
 def test_waiting_tasks_of_several_limiters_need_one_connection_and_none_of_the_pool(own_server: RedisServer) -> None:
     """A pool of one, which the application has taken."""
 
@@ -349,10 +311,10 @@ def test_a_task_whose_bell_is_cut_off_is_heard_again(run: Run, redis: Database) 
         task = asyncio.create_task(limiter.acquire(user, "b"))
         await in_line(redis, 1)
         (cut,) = bells(redis)
-        asked = evalshas(redis)
+        asked = script_calls(redis)
         assert redis.client_kill_filter(_id=cut) == 1
         async with asyncio.timeout(PATIENCE_S):
-            while bells(redis) in ([], [cut]) or evalshas(redis) < asked + 2:  # noqa: ASYNC110 - as above
+            while bells(redis) in ([], [cut]) or script_calls(redis) < asked + 2:  # noqa: ASYNC110 - as above
                 await asyncio.sleep(0.005)
         assert await limiter.release(user, "a")
         assert await task == Admitted("b")

@@ -20,17 +20,12 @@ from dispatcher.errors import GateRefused, GateUnavailable
 from dispatcher.limiter import Limiter, Usage
 from dispatcher.server.keys import Keys
 from tests.support.gate import Gate
+from tests.support.limiters import KEYS, scope
 from tests.support.models import HELD, GateModel, most_in_any_window, stored_slots
 from tests.support.servers import Database, RedisServer
 from tests.support.slots import SlotScripts
 
 NOW_US: Final = 1_732_100_000_123_457
-KEYS: Final = Keys("shop")
-
-
-@pytest.fixture
-def limiter(redis: Database) -> Limiter:
-    return Limiter(redis, namespace="shop")
 
 
 @pytest.fixture
@@ -41,10 +36,6 @@ def gate(redis: Database) -> Gate:
 @pytest.fixture
 def slots(redis: Database) -> SlotScripts:
     return SlotScripts(redis)
-
-
-def scope(name: str, *limits: str) -> Scope:
-    return Scope(name, tuple(Limit.parse(limit) for limit in limits))
 
 
 def contents(redis: Database) -> dict[bytes, object]:

@@ -8,35 +8,19 @@ from typing import Final
 
 import pytest
 
-from dispatcher.core.limits import Admitted, Denied, FirstOf, Limit, Scope
+from dispatcher.core.limits import Admitted, Denied, FirstOf, Scope
 from dispatcher.core.units import US
 from dispatcher.errors import RateLimited, StaleLimits
 from dispatcher.limiter import Left, Limiter, Usage
 from dispatcher.limiter.arguments import Ids
-from dispatcher.server.keys import Keys
 from dispatcher.testing import FakeLimiter
 from tests.support.gate import Gate
+from tests.support.limiters import KEYS, contents, scope
 from tests.support.processes import until
 from tests.support.servers import Database
 
 NOW_US: Final = 1_732_100_000_123_457
-KEYS: Final = Keys("shop")
-
-
-@pytest.fixture
-def limiter(redis: Database) -> Limiter:
-    return Limiter(redis, namespace="shop")
-
-
-def scope(name: str, *limits: str, ids: bool = True) -> Scope:
-    return Scope(name, tuple(Limit.parse(limit) for limit in limits), ids=ids)
-
-
 USER: Final = scope("user:42", "2/1m")
-
-
-def contents(redis: Database) -> dict[bytes, object]:
-    return {key: redis.dump(key) for key in redis.scan_iter()}
 
 
 # One call

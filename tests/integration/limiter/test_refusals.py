@@ -19,35 +19,16 @@ from dispatcher.core.limits import MAX_LIMIT, Admitted, Denied, FirstOf, Limit, 
 from dispatcher.core.units import US
 from dispatcher.errors import GateRefused, GateUnavailable
 from dispatcher.limiter import AsyncLimiter, Limiter
-from dispatcher.server.keys import Keys
 from dispatcher.testing import FakeLimiter
+from tests.support.limiters import KEYS, contents, redis_asyncio, scope
 from tests.support.processes import until
 from tests.support.servers import Database, RedisServer, free_port
-
-KEYS: Final = Keys("shop")
 
 Wrong: TypeAlias = Any
 """What no type checker would let pass."""
 
 
-@pytest.fixture
-def limiter(redis: Database) -> Limiter:
-    return Limiter(redis, namespace="shop")
-
-
-def scope(name: str, *limits: str, ids: bool = True) -> Scope:
-    return Scope(name, tuple(Limit.parse(limit) for limit in limits), ids=ids)
-
-
 USER: Final = scope("user:42", "2/1m")
-
-
-def redis_asyncio(url: str, **options: Any) -> Any:  # noqa: ANN401 - redis-py types it as everything it could be
-    return AsyncRedis.from_url(url, **options)
-
-
-def contents(redis: Database) -> dict[bytes, object]:
-    return {key: redis.dump(key) for key in redis.scan_iter()}
 
 
 def test_a_limit_is_the_same_in_each_way_to_write_it() -> None:

@@ -16,24 +16,17 @@ from redis.asyncio.sentinel import Sentinel as AsyncSentinel
 from redis.cluster import RedisCluster
 from redis.sentinel import Sentinel
 
-from dispatcher.core.limits import Admitted, Denied, FirstOf, Limit, Scope
+from dispatcher.core.limits import Admitted, Denied, FirstOf, Scope
 from dispatcher.errors import GateRefused, GateUnavailable, RateLimited, StaleLimits
 from dispatcher.limiter import AsyncLimiter, Limiter
-from dispatcher.server.keys import Keys
 from tests.property.test_gate_model import explore
+from tests.support.limiters import KEYS, PATIENCE_S, scope
 from tests.support.processes import until
 from tests.support.servers import Database, RedisServer, free_port
 from tests.support.topologies import SERVERS, await_cluster, cluster_node, sentinel_of, touched
 
-KEYS: Final = Keys("shop")
-PATIENCE_S: Final = 20
-
 AnyClient: TypeAlias = Any
 """Of one server or of a cluster, blocking or not."""
-
-
-def scope(name: str, *limits: str, ids: bool = True) -> Scope:
-    return Scope(name, tuple(Limit.parse(limit) for limit in limits), ids=ids)
 
 
 USER: Final = scope("user", "2/1h")

@@ -18,41 +18,31 @@ from typing import Final
 import pytest
 from redis import BlockingConnectionPool, ConnectionPool, Redis
 
-from dispatcher.core.limits import Admitted, Limit, Scope
+from dispatcher.core.limits import Admitted, Scope
 from dispatcher.core.units import US
 from dispatcher.errors import GateRefused, GateUnavailable, RateLimited
 from dispatcher.limiter import Limiter
 from dispatcher.server.clients import connect
 from dispatcher.server.keys import Keys
 from tests.support.credentials import Credentials
+from tests.support.limiters import KEYS, PATIENCE_S, bells, script_calls
 from tests.support.processes import until
 from tests.support.servers import Database, RedisServer
 
-KEYS: Final = Keys("shop")
-RECORD: Final = Scope("record", (Limit.parse("1000/1h"),))
+RECORD: Final = Scope("record", "1000/1h")
 """Keeps the instants of all admissions."""
 
-PATIENCE_S: Final = 20
 ANSWER_S: Final = 1
 INTERRUPTED: Final = 42
 
 
-@pytest.fixture
-def limiter(redis: Database) -> Limiter:
-    return Limiter(redis, namespace="shop")
-
-
 def scope(limit: str) -> Scope:
-    return Scope("user", (Limit.parse(limit),))
+    return Scope("user", limit)
 
 
 def admissions(redis: Database) -> dict[str, int]:
     """Id -> instant of its admission, the first one first."""
     return {id_.decode(): int(at_us) for id_, at_us in redis.zrange(KEYS.scope("record"), 0, -1, withscores=True)}
-
-
-def script_calls(redis: Database) -> int:
-    return int(redis.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"])
 
 
 def await_line(redis: Database, length: int) -> None:
@@ -402,11 +392,6 @@ def test_callers_can_wait_again_after_the_listener_could_not_start(redis_url: st
             threading.stack_size(0)
         for _ in range(2):
             limiter.acquire(user, timeout=PATIENCE_S)
-
-
-def bells(redis: Database) -> list[str]:
-    """The connections that listen, by their ids."""
-    return [each["id"] for each in redis.client_list(_type="pubsub")]
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ def warnings(text: str) -> list[str]:
 
 
 def scope(name: str, *limits: str) -> Scope:
-    return Scope(name, tuple(Limit.parse(limit) for limit in limits))
+    return Scope(name, limits)
 
 
 SHARES = """\

@@ -36,7 +36,7 @@ def prefilter(clock: Seconds) -> Prefilter:
 
 
 def scope(name: str, *limits: str) -> Scope:
-    return Scope(name, tuple(Limit.parse(limit) for limit in limits or ("5/1h",)))
+    return Scope(name, limits or "5/1h")
 
 
 def denied(wait_us: int = HOUR_US) -> Denied:
