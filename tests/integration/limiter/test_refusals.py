@@ -13,7 +13,6 @@ from typing import Any, Final, TypeAlias, cast
 
 import pytest
 from redis import Redis
-from redis.asyncio import Redis as AsyncRedis
 
 from dispatcher.core.limits import MAX_LIMIT, Admitted, Denied, FirstOf, Limit, Scope
 from dispatcher.core.units import US
@@ -340,30 +339,26 @@ def test_a_client_of_the_other_kind_is_refused_when_the_limiter_is_made(redis: D
         Limiter(redis, namespace=cast("Wrong", 5))
 
 
-@pytest.mark.parametrize("password", ["", "another"])
-def test_a_refused_password_is_no_outage(password: str) -> None:
-    with (
-        RedisServer(password="right") as server,
-        Redis(unix_socket_path=str(server.socket), password=password or None) as client,
-    ):
+@pytest.mark.parametrize("password", [None, "another"])
+def test_a_refused_password_is_no_outage(shared_server: RedisServer, password: str | None) -> None:
+    with Redis.from_url(f"unix://{shared_server.socket}", password=password, retry=None) as client:
         limiter = Limiter(client)
         for call in (lambda: limiter.try_acquire(USER), lambda: limiter.enforce("7")):
             with pytest.raises(GateRefused, match="refuses the user name or password"):
                 call()
 
 
-@pytest.mark.parametrize("password", ["", "another"])
-def test_a_refused_password_is_no_outage_for_tasks_either(password: str) -> None:
-    async def main(path: str) -> None:
-        async with AsyncRedis(unix_socket_path=path, password=password or None) as client:
+@pytest.mark.parametrize("password", [None, "another"])
+def test_a_refused_password_is_no_outage_for_tasks_either(shared_server: RedisServer, password: str | None) -> None:
+    async def main() -> None:
+        async with redis_asyncio(f"unix://{shared_server.socket}", password=password, retry=None) as client:
             limiter = AsyncLimiter(client)
             with pytest.raises(GateRefused, match="refuses the user name or password"):
                 await limiter.try_acquire(USER)
             with pytest.raises(GateRefused, match="refuses the user name or password"):
                 await limiter.enforce("7")
 
-    with RedisServer(password="right") as server:
-        asyncio.run(main(str(server.socket)))
+    asyncio.run(main())
 
 
 def test_a_version_that_the_server_does_not_let_be_set_is_refused(redis_url: str, redis: Database) -> None:
