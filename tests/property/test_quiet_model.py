@@ -24,16 +24,14 @@ SECONDS_OF_DAY: Final = 86_400
 
 def is_quiet(quiet: Quiet, minute: int) -> bool:
     """By the definition: some span that begins on one of the days has begun on the wall and has not ended."""
-    wall = datetime.fromtimestamp(minute * 60, quiet.clock).replace(tzinfo=None)
-    for back in (0, 1):
-        midnight = datetime.combine(wall.date() - timedelta(days=back), datetime.min.time())
-        for begins, ends in quiet.times:
-            last = ends if ends > begins else ends + DAY_MINUTES
-            if midnight.weekday() in quiet.days and midnight + timedelta(minutes=begins) <= wall < midnight + timedelta(
-                minutes=last
-            ):
-                return True
-    return False
+    wall = datetime.fromtimestamp(minute * 60, quiet.clock)
+    at, day = wall.hour * 60 + wall.minute, wall.weekday()
+    return any(
+        begins <= minute_of_day < (ends if ends > begins else ends + DAY_MINUTES)
+        for minute_of_day, began_on in ((at, day), (at + DAY_MINUTES, (day - 1) % 7))
+        if began_on in quiet.days
+        for begins, ends in quiet.times
+    )
 
 
 @cache
