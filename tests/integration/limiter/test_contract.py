@@ -146,11 +146,11 @@ def test_a_fake_is_away_and_refuses_as_it_is_told() -> None:
 
 
 def test_threads_may_share_a_fake() -> None:
-    limiter, user, before_s = FakeLimiter(), Scope("user", "2000/1m"), sys.getswitchinterval()
+    limiter, user, before_s = FakeLimiter(), Scope("user", "1000/1m"), sys.getswitchinterval()
 
     def ask() -> list[bool]:
         verdicts = []
-        for _ in range(600):
+        for _ in range(300):
             verdicts.append(bool(limiter.try_acquire(user)))
             limiter.forward(0.001)
             limiter.usage(user)
@@ -163,8 +163,8 @@ def test_threads_may_share_a_fake() -> None:
             verdicts = [verdict for each in asked for verdict in each.result()]
     finally:
         sys.setswitchinterval(before_s)
-    assert verdicts.count(True) == 2000
-    assert limiter.now_us == FakeLimiter().now_us + 2400 * 1000
+    assert verdicts.count(True) == 1000
+    assert limiter.now_us == FakeLimiter().now_us + 1200 * 1000
 
 
 def test_the_fake_for_asyncio_decides_as_the_other_one() -> None:
