@@ -15,13 +15,14 @@ from tests.support.commands import Result
 
 @dataclass(frozen=True, slots=True)
 class InProcess:
-    """``dispatcher ARGUMENTS``, in the environment of the test."""
+    """``dispatcher COMMAND ARGUMENTS``, in the environment of the test."""
 
     monkeypatch: pytest.MonkeyPatch
     capsys: pytest.CaptureFixture[str]
+    command: tuple[str, ...] = ()
 
     def __call__(self, *arguments: str) -> Result:
-        self.monkeypatch.setattr(sys, "argv", ["dispatcher", *arguments])
+        self.monkeypatch.setattr(sys, "argv", ["dispatcher", *self.command, *arguments])
         self.capsys.readouterr()
         with pytest.raises(SystemExit) as exit_:
             main()

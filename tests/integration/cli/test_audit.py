@@ -15,10 +15,9 @@ NAMESPACE = Keys("dispatcher")
 
 
 @pytest.fixture
-def inside(redis_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> InProcess:
-    monkeypatch.setenv("DISPATCHER_REDIS_URL", redis_url)
+def inside(inside: InProcess, monkeypatch: pytest.MonkeyPatch) -> InProcess:
     monkeypatch.setenv("COLUMNS", "160")
-    return InProcess(monkeypatch, capsys)
+    return inside
 
 
 def test_the_trail_is_shown_with_the_newest_action_first(redis: Database, inside: InProcess) -> None:

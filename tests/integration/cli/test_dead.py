@@ -6,22 +6,20 @@ import json
 import os
 import re
 import signal
-import sys
 import threading
 import zlib
 from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from rq import Queue
 from rq.serializers import JSONSerializer
 
-from dispatcher.cli import main
 from dispatcher.cli.dead.replaying import CHUNK
 from dispatcher.core.event import job_id_for
 from dispatcher.core.limits import Reason
@@ -31,7 +29,7 @@ from dispatcher.producer.blocking import Producer
 from dispatcher.settings.redaction import redacted_url
 from dispatcher.store.audit import Audit
 from dispatcher.store.dead_letters import MAX_PAYLOAD, DeadLetters, Filter
-from tests.support.commands import Result, Streams, ended, run, run_on, run_typing, started, terminal
+from tests.support.commands import Streams, ended, run, run_on, run_typing, started, terminal
 from tests.support.dead_letters import (
     DENIED,
     EXHAUSTED,
@@ -47,6 +45,7 @@ from tests.support.dead_letters import (
 )
 from tests.support.delay_proxy import DelayProxy
 from tests.support.forked import Forked
+from tests.support.in_process import InProcess
 from tests.support.processes import PATIENCE_S, Command, until
 from tests.support.servers import Database, RedisServer
 from tests.support.stage import UNPACED, Stage, policy_of
@@ -56,33 +55,10 @@ MANY: Final = 5_000
 FEW: Final = 3 * CHUNK
 
 
-@dataclass(frozen=True, slots=True)
-class Dead:
-    """``dispatcher dead ARGUMENTS`` in this process, which spares a test the start of another."""
-
-    monkeypatch: pytest.MonkeyPatch
-    capsys: pytest.CaptureFixture[str]
-
-    def __call__(self, *arguments: str) -> Result:
-        self.monkeypatch.setattr(sys, "argv", ["dispatcher", "dead", *arguments])
-        self.capsys.readouterr()
-        with pytest.raises(SystemExit) as exit_:
-            main()
-        said = self.capsys.readouterr()
-        assert isinstance(exit_.value.code, int)
-        return Result(exit_.value.code, said.out, said.err)
-
-    def json(self, *arguments: str) -> Any:  # noqa: ANN401 - JSON
-        result = self(*arguments, "--json")
-        assert (result.code, result.err) == (0, "")
-        return json.loads(result.out)
-
-
 @pytest.fixture
-def dead(redis_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Dead:
-    monkeypatch.setenv("DISPATCHER_REDIS_URL", redis_url)
-    monkeypatch.delenv("COLUMNS", raising=False)
-    return Dead(monkeypatch, capsys)
+def dead(inside: InProcess) -> InProcess:
+    """``dispatcher dead``."""
+    return replace(inside, command=("dead",))
 
 
 def push_raw(redis: Database, job_id: str, data: bytes) -> None:
@@ -126,12 +102,12 @@ CHOICES: Final = [
 @pytest.mark.usefixtures("six")
 class TestList:
     @pytest.mark.parametrize(("filters", "expected"), [pytest.param((), ALL, id="all"), *FILTERS])
-    def test_the_newest_come_first(self, dead: Dead, filters: tuple[str, ...], expected: list[str]) -> None:
+    def test_the_newest_come_first(self, dead: InProcess, filters: tuple[str, ...], expected: list[str]) -> None:
         found = dead.json("list", *filters)
         assert [letter["id"] for letter in found["dead_letters"]] == expected[::-1]
         assert (found["more"], found["kept"]) == (False, 6)
 
-    def test_no_more_are_shown_than_asked_for(self, dead: Dead) -> None:
+    def test_no_more_are_shown_than_asked_for(self, dead: InProcess) -> None:
         found = dead.json("list", "--limit", "2")
         assert ([letter["id"] for letter in found["dead_letters"]], found["more"]) == (["lost", "raw"], True)
         shown = dead("list", "--limit", "2")
@@ -140,7 +116,7 @@ class TestList:
         assert "there are more than these 1: --limit N shows N, of all kinds 6 are kept" in shown.err
 
     def test_each_letter_is_a_line_that_does_nothing_to_a_terminal(
-        self, dead: Dead, redis_url: str, monkeypatch: pytest.MonkeyPatch
+        self, dead: InProcess, redis_url: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("COLUMNS", "200")
         result = dead("list")
@@ -155,7 +131,7 @@ class TestList:
 
     @pytest.mark.parametrize(("width", "detail"), [(60, "detail"), (80, ""), (120, "Detail")])
     def test_the_text_has_room_in_each_width_and_the_detail_gives_way_before_it(
-        self, dead: Dead, monkeypatch: pytest.MonkeyPatch, width: int, detail: str
+        self, dead: InProcess, monkeypatch: pytest.MonkeyPatch, width: int, detail: str
     ) -> None:
         monkeypatch.setenv("COLUMNS", str(width))
         out = dead("list", "--category", "errors").out
@@ -164,7 +140,7 @@ class TestList:
         assert re.findall("[Dd]etail", out.splitlines()[0]) == ([detail] if detail else [])
 
 
-def test_a_letter_of_blocks_is_found_and_shown_by_their_words(redis: Database, dead: Dead) -> None:
+def test_a_letter_of_blocks_is_found_and_shown_by_their_words(redis: Database, dead: InProcess) -> None:
     section = {"type": "section", "text": {"type": "plain_text", "text": "disk <full> & slow"}}
     bury(redis, [{"category": "errors", "blocks": [section], "labels": {"host": "db1"}}])
     (letter,) = dead.json("list", "--text", "<FULL> slow")["dead_letters"]
@@ -173,7 +149,7 @@ def test_a_letter_of_blocks_is_found_and_shown_by_their_words(redis: Database, d
 
 @pytest.mark.parametrize(("width", "tries"), [(60, "  1 try"), (160, "  1")])
 def test_a_channel_that_slack_refused_is_named_beside_the_code(
-    redis: Database, dead: Dead, monkeypatch: pytest.MonkeyPatch, width: int, tries: str
+    redis: Database, dead: InProcess, monkeypatch: pytest.MonkeyPatch, width: int, tries: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     rejected = DeadLettered(Reason.REJECTED, "no such channel", "channel_not_found")
@@ -184,13 +160,13 @@ def test_a_channel_that_slack_refused_is_named_beside_the_code(
     assert re.search(r"^Channel +#general$", dead("show", "this").out, re.MULTILINE)
 
 
-def test_words_that_are_none_are_refused(dead: Dead) -> None:
+def test_words_that_are_none_are_refused(dead: InProcess) -> None:
     result = dead("purge", "--text", " ", "--yes")
     assert (result.code, "' ', expected words such as 'disk full'" in result.err) == (2, True)
 
 
 @pytest.mark.parametrize("reason", DEADLY)
-def test_each_reason_a_dead_letter_can_have_can_be_asked_for(redis: Database, dead: Dead, reason: Reason) -> None:
+def test_each_reason_a_dead_letter_can_have_can_be_asked_for(redis: Database, dead: InProcess, reason: Reason) -> None:
     bury(redis, [{"category": "errors", "text": "x", "id": "this"}], DeadLettered(reason, "why"))
     for command in (("list",), ("replay", "--dry-run"), ("purge", "--yes")):
         assert dead(*command, "--reason", reason.value).code == 0
@@ -203,7 +179,7 @@ def test_a_limit_of_a_label_is_a_reason_to_die() -> None:
 
 @pytest.mark.usefixtures("six")
 class TestShow:
-    def test_everything_is_told_of_a_letter(self, dead: Dead) -> None:
+    def test_everything_is_told_of_a_letter(self, dead: InProcess) -> None:
         for id_ in ("two words", job_id_for("two words")):
             result = dead("show", id_)
             assert result.code == 0
@@ -217,7 +193,7 @@ class TestShow:
                 assert said in result.out
             assert "\x1b" not in result.out
 
-    def test_as_json_with_the_event(self, dead: Dead) -> None:
+    def test_as_json_with_the_event(self, dead: InProcess) -> None:
         shown = dead.json("show", "two words")
         assert shown.pop("event") == {
             "v": 1,
@@ -248,7 +224,7 @@ class TestShow:
             "payload_encoding": "utf-8",
         }
 
-    def test_a_payload_that_is_no_event_is_shown_byte_by_byte(self, dead: Dead) -> None:
+    def test_a_payload_that_is_no_event_is_shown_byte_by_byte(self, dead: InProcess) -> None:
         shown = dead.json("show", "raw")
         assert (b64decode(shown["payload"]), shown["payload_encoding"], shown["event"]) == (BINARY, "base64", None)
         out = dead("show", "raw").out
@@ -256,7 +232,7 @@ class TestShow:
         assert "none was left" in dead("show", "lost").out
 
     @pytest.mark.parametrize("id_", ["nobody", "\udcff"], ids=ascii)  # the second: an argument that is not UTF-8
-    def test_an_unknown_id_exits_with_1(self, dead: Dead, id_: str) -> None:
+    def test_an_unknown_id_exits_with_1(self, dead: InProcess, id_: str) -> None:
         result = dead("show", id_)
         assert (result.code, result.out) == (1, "")
         assert f"error: there is no dead letter of the id {id_!r}" in result.err
@@ -265,7 +241,7 @@ class TestShow:
 # Raw payloads
 
 
-def test_a_raw_payload_is_kept_up_to_a_mebibyte(redis: Database, dead: Dead) -> None:
+def test_a_raw_payload_is_kept_up_to_a_mebibyte(redis: Database, dead: InProcess) -> None:
     random = os.urandom(MAX_PAYLOAD + 5)
     push_raw(redis, "random", random)
     push_raw(redis, "inflating", compressed := zlib.compress(b"a" * 5 * MAX_PAYLOAD))
@@ -297,7 +273,7 @@ def test_a_compressed_event_is_read_whole_though_zero_bytes_are_in_it(redis: Dat
 @pytest.mark.usefixtures("six")
 @pytest.mark.parametrize(("choice", "expected"), CHOICES)
 def test_only_the_chosen_dead_letters_are_replayed(
-    redis: Database, dead: Dead, choice: tuple[str, ...], expected: list[str]
+    redis: Database, dead: InProcess, choice: tuple[str, ...], expected: list[str]
 ) -> None:
     ids = [job_id_for(id_) for id_ in expected]
     has_payload = [id_ for id_ in ids if id_ != "lost"]
@@ -314,7 +290,7 @@ def test_only_the_chosen_dead_letters_are_replayed(
 
 
 @pytest.mark.usefixtures("six")
-def test_a_replay_keeps_the_order_and_the_lane(redis: Database, dead: Dead) -> None:
+def test_a_replay_keeps_the_order_and_the_lane(redis: Database, dead: InProcess) -> None:
     result = dead("replay", "--all")
     assert (result.code, result.out) == (0, "5 replayed, 1 skipped, 0 gone\n")
     assert "dispatcher: 1 skipped: no payload was left\n" in result.err
@@ -325,7 +301,7 @@ def test_a_replay_keeps_the_order_and_the_lane(redis: Database, dead: Dead) -> N
 
 @pytest.mark.usefixtures("six")
 @pytest.mark.parametrize("command", ["replay", "purge"])
-def test_nothing_is_chosen_by_saying_nothing(redis: Database, dead: Dead, command: str) -> None:
+def test_nothing_is_chosen_by_saying_nothing(redis: Database, dead: InProcess, command: str) -> None:
     for choice, said in (
         ((), "Which dead letters?"),
         (("one", "--all"), "not several of these"),
@@ -338,7 +314,9 @@ def test_nothing_is_chosen_by_saying_nothing(redis: Database, dead: Dead, comman
 
 
 @pytest.mark.usefixtures("six")
-def test_an_id_that_is_unknown_or_waits_exits_with_1_and_the_others_are_replayed(redis: Database, dead: Dead) -> None:
+def test_an_id_that_is_unknown_or_waits_exits_with_1_and_the_others_are_replayed(
+    redis: Database, dead: InProcess
+) -> None:
     push_raw(redis, "one", b"another")
     result = dead("replay", "nobody", "one", "old")
     assert (result.code, result.out) == (1, "1 replayed, 1 skipped, 0 gone\n")
@@ -350,7 +328,7 @@ def test_an_id_that_is_unknown_or_waits_exits_with_1_and_the_others_are_replayed
     assert dead("replay", "one").code == 0
 
 
-def test_a_replay_replaces_a_job_that_a_stock_worker_has_finished(redis: Database, dead: Dead) -> None:
+def test_a_replay_replaces_a_job_that_a_stock_worker_has_finished(redis: Database, dead: InProcess) -> None:
     bury(redis, numbered(1))
     redis.hset(QUEUE.job("e0"), mapping={"status": "finished", "adopted": "1", "data": "old"})
     redis.expire(QUEUE.job("e0"), 500)
@@ -385,7 +363,7 @@ def test_a_replay_ends_though_the_limits_deny_all_at_once_again(redis: Database,
 
 @pytest.mark.usefixtures("six")
 def test_events_go_to_another_channel_out_of_their_thread_and_what_is_no_event_stays(
-    redis: Database, dead: Dead
+    redis: Database, dead: InProcess
 ) -> None:
     bury(redis, [{"category": "errors", "text": "x", "id": "under", "thread_ts": "1732100000.1", "channel": "#gone"}])
     preview = dead.json("replay", "--all", "--to", "ops", "--dry-run")
@@ -440,7 +418,7 @@ def test_the_former_end_of_an_event_that_was_taken_off_the_queue_is_not_told_as_
     assert (result.code, result.out) == (1, "1 replayed: 1 no longer known\n")
 
 
-def test_a_wait_ends_with_its_time(redis: Database, dead: Dead) -> None:
+def test_a_wait_ends_with_its_time(redis: Database, dead: InProcess) -> None:
     bury(redis, numbered(2))
     result = dead("replay", "--all", "--wait", "--timeout", "0", "--json")
     told = json.loads(result.out)
@@ -455,7 +433,9 @@ def replaying(redis: Database, url: str) -> Iterator[Forked]:
         yield process
 
 
-def test_each_is_replayed_exactly_once_though_the_replay_is_killed(redis: Database, redis_url: str, dead: Dead) -> None:
+def test_each_is_replayed_exactly_once_though_the_replay_is_killed(
+    redis: Database, redis_url: str, dead: InProcess
+) -> None:
     bury(redis, numbered(MANY))
     with replaying(redis, redis_url) as process:
         process.kill()
@@ -555,14 +535,14 @@ def test_two_replays_at_once_replay_each_once(own_server: RedisServer) -> None:
 @pytest.mark.usefixtures("six")
 @pytest.mark.parametrize(("choice", "expected"), CHOICES)
 def test_only_the_chosen_dead_letters_are_purged(
-    redis: Database, dead: Dead, choice: tuple[str, ...], expected: list[str]
+    redis: Database, dead: InProcess, choice: tuple[str, ...], expected: list[str]
 ) -> None:
     assert dead.json("purge", *choice, "--yes") == {"removed": len(expected), "unknown": []}
     assert buried(redis) == [job_id_for(id_) for id_ in ALL if id_ not in expected]
 
 
 @pytest.mark.usefixtures("six")
-def test_a_purge_changes_only_the_dead_letters(redis: Database, dead: Dead) -> None:
+def test_a_purge_changes_only_the_dead_letters(redis: Database, dead: InProcess) -> None:
     def rest() -> dict[str, bytes]:
         return {
             key: value
@@ -577,7 +557,7 @@ def test_a_purge_changes_only_the_dead_letters(redis: Database, dead: Dead) -> N
 
 
 @pytest.mark.usefixtures("six")
-def test_without_yes_a_purge_says_what_it_would_do(redis: Database, dead: Dead) -> None:
+def test_without_yes_a_purge_says_what_it_would_do(redis: Database, dead: InProcess) -> None:
     for more in ((), ("--json",)):
         result = dead("purge", "--reason", "limit:category", *more)
         assert (result.code, result.out) == (2, "")
@@ -665,13 +645,13 @@ def test_where_nothing_has_run_every_command_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for command in (("list",), ("show", "x"), ("replay", "--all"), ("purge", "--all", "--yes")):
-        result = Dead(monkeypatch, capsys)(*command)
+        result = InProcess(monkeypatch, capsys)("dead", *command)
         assert (result.code, result.out) == (78, "")
         assert "nothing has run here" in result.err
     assert not Path(".dispatcher").exists()
 
 
-def test_a_time_that_cannot_be_or_that_nothing_can_match_is_refused(dead: Dead) -> None:
+def test_a_time_that_cannot_be_or_that_nothing_can_match_is_refused(dead: InProcess) -> None:
     for choice, said in (
         (("--since", "1732100000"), "'1732100000', expected a time such as 2h (that long ago), 2026-11-21"),
         (("--since", "today", "--until", "yesterday"), "--since is not earlier than --before"),
@@ -681,7 +661,9 @@ def test_a_time_that_cannot_be_or_that_nothing_can_match_is_refused(dead: Dead) 
         assert said in result.err
 
 
-def test_where_there_are_none_all_are_listed_replayed_and_purged_without_a_trace(redis: Database, dead: Dead) -> None:
+def test_where_there_are_none_all_are_listed_replayed_and_purged_without_a_trace(
+    redis: Database, dead: InProcess
+) -> None:
     result = dead("list")
     assert (result.code, result.out) == (0, "")
     assert "there are no dead letters" in result.err

@@ -16,13 +16,6 @@ from tests.support.in_process import InProcess
 from tests.support.servers import Database
 
 
-@pytest.fixture
-def inside(redis_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> InProcess:
-    monkeypatch.setenv("DISPATCHER_REDIS_URL", redis_url)
-    monkeypatch.delenv("COLUMNS", raising=False)
-    return InProcess(monkeypatch, capsys)
-
-
 def test_one_sentence_says_what_happened(redis: Database, redis_url: str, inside: InProcess) -> None:
     Producer(redis).send("errors", "x", id="disk-1")
     said = inside("explain", "disk-1")

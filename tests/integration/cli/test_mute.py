@@ -19,15 +19,6 @@ from tests.support.servers import Database
 MUTE: Final = ("mute", "errors", "--for", "2h", "--why", "maintenance of db1")
 
 
-@pytest.fixture
-def inside(redis_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> InProcess:
-    monkeypatch.setenv("DISPATCHER_REDIS_URL", redis_url)
-    monkeypatch.setenv("USER", "ops")
-    monkeypatch.setenv("LOGNAME", "ops")
-    monkeypatch.delenv("COLUMNS", raising=False)
-    return InProcess(monkeypatch, capsys)
-
-
 def muted(redis: Database) -> dict[str, tuple[int, str, str]]:
     """For how long from now on, by whom, why."""
     snapshot = Books(redis, KEYS, QUEUE).snapshot()

@@ -21,12 +21,9 @@ from tests.support.stage import UNPACED, Stage, Worker, policy_of
 
 
 @pytest.fixture
-def inside(redis_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> InProcess:
-    monkeypatch.setenv("DISPATCHER_REDIS_URL", redis_url)
-    monkeypatch.setenv("USER", "ops")
-    monkeypatch.setenv("LOGNAME", "ops")
+def inside(inside: InProcess, monkeypatch: pytest.MonkeyPatch) -> InProcess:
     monkeypatch.setenv("COLUMNS", "120")
-    return InProcess(monkeypatch, capsys)
+    return inside
 
 
 @pytest.fixture

@@ -24,13 +24,9 @@ MATCHERS = ["host=db1", "severity!=critical"]
 
 
 @pytest.fixture
-def inside(redis_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> InProcess:
-    monkeypatch.setenv("DISPATCHER_REDIS_URL", redis_url)
-    monkeypatch.setenv("USER", "ops")
-    monkeypatch.setenv("LOGNAME", "ops")
+def inside(inside: InProcess, monkeypatch: pytest.MonkeyPatch) -> InProcess:
     monkeypatch.setenv("TZ", "UTC")
-    monkeypatch.delenv("COLUMNS", raising=False)
-    return InProcess(monkeypatch, capsys)
+    return inside
 
 
 def listed(inside: InProcess) -> list[dict[str, Any]]:

@@ -58,12 +58,6 @@ def place() -> Iterator[Path]:
 
 
 @pytest.fixture
-def slack() -> Iterator[StandIn]:
-    with StandIn() as slack:
-        yield slack
-
-
-@pytest.fixture
 def env(slack: StandIn, place: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     monkeypatch.chdir(place)
     return {
