@@ -9,6 +9,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from dispatcher.core.posts import Message
+from dispatcher.core.states import boottime_s
 from dispatcher.slack.credentials import BotToken, Webhook
 from dispatcher.slack.replies import Requests, event_mark
 from dispatcher.slack.sink import SlackSink
@@ -46,6 +47,16 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+@dataclass
+class SuspendedClock:
+    """The machine's clock, which a test sets forward as if the machine had been suspended."""
+
+    by_s: float = 0.0
+
+    def __call__(self) -> float:
+        return boottime_s() + self.by_s
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -36,17 +35,11 @@ from tests.support.raw_server import (
     http_reply,
     kept_reply,
     read_request,
-    trusted_tls,
 )
-from tests.support.slack import MESSAGE, slack_sink
+from tests.support.slack import MESSAGE, SuspendedClock, slack_sink
 
 RESET: Final = struct.pack("ii", 1, 0)
 OK: Final = Receipt("C1", "1.000001")
-
-
-@pytest.fixture
-def tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
-    return trusted_tls(tmp_path, monkeypatch)
 
 
 @pytest.fixture(params=["http", "https"])
@@ -170,18 +163,8 @@ def test_a_connection_that_has_ended_meanwhile_is_not_used(spoken: ssl.SSLContex
         assert counts(server) == [1, 1]
 
 
-@dataclass
-class Jumping:
-    """The machine's clock, which a test sets forward as if the machine had been suspended."""
-
-    by_s: float = 0.0
-
-    def __call__(self) -> float:
-        return boottime_s() + self.by_s
-
-
 def test_after_its_time_an_idle_connection_is_not_used_though_nobody_has_closed_it() -> None:
-    clock = Jumping()
+    clock = SuspendedClock()
     with KeepingServer() as server:
         transport = Transport(server.url(), 5, clock=clock)
         transport.post(server.url(), {}, b"")
@@ -191,7 +174,7 @@ def test_after_its_time_an_idle_connection_is_not_used_though_nobody_has_closed_
 
 
 def test_a_connection_in_use_is_replaced_after_its_age() -> None:
-    clock = Jumping()
+    clock = SuspendedClock()
     with KeepingServer() as server:
         transport = Transport(server.url(), 5, clock=clock)
         for _ in range(int(MAX_AGE_S) + 1):

@@ -8,8 +8,6 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,13 +19,8 @@ from dispatcher.slack.credentials import BotToken
 from dispatcher.slack.sink import SlackSink
 from dispatcher.slack.transport import ExchangeFailed, Transport
 from dispatcher.stand_in import StandIn
-from tests.support.raw_server import POSTED, RawServer, http_reply, read_request, trusted_tls
-from tests.support.slack import MESSAGE, slack_sink, token_sink, webhook_sink
-
-
-@pytest.fixture
-def tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
-    return trusted_tls(tmp_path, monkeypatch)
+from tests.support.raw_server import POSTED, RawServer, http_reply, read_request
+from tests.support.slack import MESSAGE, SuspendedClock, slack_sink, token_sink, webhook_sink
 
 
 def test_a_refused_connection_is_retryable_and_ends_with_the_outage(slack: StandIn) -> None:
@@ -266,18 +259,8 @@ def test_a_connection_that_is_not_made_by_the_instant_is_retryable(silent_addres
     assert time.monotonic() - began < 2
 
 
-@dataclass
-class Jumping:
-    """The machine's clock, which a test sets forward as if the machine had been suspended."""
-
-    by_s: float = 0.0
-
-    def __call__(self) -> float:
-        return boottime_s() + self.by_s
-
-
 def test_when_the_machine_sleeps_after_it_has_connected_nothing_is_sent(tls: ssl.SSLContext) -> None:
-    clock, received = Jumping(), bytearray(b"read:")
+    clock, received = SuspendedClock(), bytearray(b"read:")
 
     def serve(connection: socket.socket) -> None:
         connection.recv(1, socket.MSG_PEEK)  # the client is within its handshake
@@ -294,7 +277,7 @@ def test_when_the_machine_sleeps_after_it_has_connected_nothing_is_sent(tls: ssl
 
 
 def test_a_request_is_ambiguous_if_the_machine_sleeps_before_the_answer() -> None:
-    clock = Jumping()
+    clock = SuspendedClock()
 
     def serve(connection: socket.socket) -> None:
         read_request(connection)

@@ -13,7 +13,7 @@ import pytest
 from dispatcher.app.limits import publish
 from dispatcher.app.servers import keys_of
 from dispatcher.core.posts import Message, Paused, PostResult, RateLimitedBySlack, Receipt
-from dispatcher.core.states import Candidate, Leased, Started, Waiting, boottime_s
+from dispatcher.core.states import Candidate, Leased, Started, Waiting
 from dispatcher.core.units import US
 from dispatcher.errors import GateUnavailable
 from dispatcher.producer.blocking import Producer
@@ -23,6 +23,8 @@ from dispatcher.worker.post_pool import STANDBY_S
 from tests.support.hand_driven_worker import HandDrivenWorker, send
 from tests.support.processes import until
 from tests.support.servers import Database
+from tests.support.slack import SuspendedClock
+from tests.support.stage import handed_out
 
 EVENTS: Final = tuple(f"e{n}" for n in range(12))
 SENDERS: Final = 4
@@ -53,28 +55,18 @@ class Slack:
         self._answers.release(number)
 
 
-class Clock:
-    """Seconds that also a test moves."""
-
-    def __init__(self) -> None:
-        self.ahead_s = 0.0
-
-    def __call__(self) -> float:
-        return boottime_s() + self.ahead_s
-
-
 @pytest.fixture
 def slack() -> Slack:
     return Slack()
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> SuspendedClock:
+    return SuspendedClock()
 
 
 @pytest.fixture
-def driven(redis: Database, tmp_path: Path, slack: Slack, clock: Clock) -> Iterator[HandDrivenWorker]:
+def driven(redis: Database, tmp_path: Path, slack: Slack, clock: SuspendedClock) -> Iterator[HandDrivenWorker]:
     built = HandDrivenWorker(redis, len(EVENTS), tmp_path, clock, limits=LIMITS)
     built.desk.reply = slack
     yield built
@@ -190,8 +182,10 @@ def test_after_a_batch_that_was_posted_nothing_is_prefetched(
 
 
 @pytest.mark.usefixtures("standing_by")
-def test_an_event_that_has_stood_by_for_long_is_parked_for_any_worker(driven: HandDrivenWorker, clock: Clock) -> None:
-    clock.ahead_s += STANDBY_S
+def test_an_event_that_has_stood_by_for_long_is_parked_for_any_worker(
+    driven: HandDrivenWorker, clock: SuspendedClock
+) -> None:
+    clock.by_s += STANDBY_S
     send(driven, "next")
     assert driven.next() == ["next"]
     assert members(driven.client, PARKED) == {*EVENTS[SENDERS:]}
@@ -266,7 +260,7 @@ def test_after_an_outage_of_the_server_events_still_stand_by_but_for_those_that_
     monkeypatch.setattr(driven.outbox, "start", lost)
     all_posts_end(driven, slack)
     taken = driven.take()
-    assert driven.ids_of(taken) == [*EVENTS[4:8]]
+    assert handed_out(taken) == [*EVENTS[4:8]]
     assert {each.takes for each in taken.batch if isinstance(each, Leased)} == {2}
     driven.worker.dispatch(taken)
     slack.answer(100)
@@ -335,9 +329,9 @@ def test_parked_events_that_come_first_are_taken_before_others_that_stand_by_are
 
 @pytest.mark.usefixtures("standing_by")
 def test_parked_events_that_are_due_go_before_those_that_stand_by(
-    driven: HandDrivenWorker, slack: Slack, clock: Clock
+    driven: HandDrivenWorker, slack: Slack, clock: SuspendedClock
 ) -> None:
-    clock.ahead_s += STANDBY_S
+    clock.by_s += STANDBY_S
     send(driven, "next")
     assert driven.next() == ["next"]  # the others were parked, and it stands by
     all_posts_end(driven, slack)
