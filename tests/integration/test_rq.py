@@ -34,6 +34,7 @@ from dispatcher.store.rq_recovery import Sweep
 from dispatcher.store.snapshot import Books
 from dispatcher.store.versions import Unless, Versions
 from tests.support.commands import run
+from tests.support.dead_letters import balanced
 from tests.support.processes import LIMITS, Command, environment, until
 from tests.support.servers import Database
 
@@ -81,12 +82,6 @@ def rq(command: str, redis_url: str, *options: str) -> str:
     done = CliRunner().invoke(main, [command, *options], env={"RQ_REDIS_URL": redis_url})
     assert done.exit_code == 0, done.output
     return done.output
-
-
-def balanced(redis: Database) -> dict[str, int]:
-    snapshot = Books(redis, KEYS, QUEUE).snapshot()
-    assert snapshot.imbalances() == []
-    return snapshot.overall()
 
 
 def test_a_stock_worker_posts_through_the_same_gate_and_books(

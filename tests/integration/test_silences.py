@@ -31,7 +31,7 @@ from tests.support.decisions import decision_of
 from tests.support.deferral import Between, category_line, keep_beating, opens_at, run, send
 from tests.support.doubles import START_US
 from tests.support.servers import Database
-from tests.support.stage import BACKOFF_US, UNPACED, Stage, Worker, policy_of
+from tests.support.stage import BACKOFF_US, UNPACED, Stage, Worker, policy_of, sentence
 
 pytestmark = pytest.mark.usefixtures("in_utc")
 
@@ -59,10 +59,6 @@ def mute(stage: Stage, category: str, seconds: float = HOUR_S) -> int:
 def unmute(stage: Stage, category: str) -> bool:
     with stage.watching_the_bell():
         return Silencing(stage.redis, stage.keys, clock=stage.clock).unmute(category)
-
-
-def sentence(stage: Stage, id_: str) -> str:
-    return Explanations(stage.redis, stage.keys, stage.queue, clock=stage.clock).explain(id_).sentence
 
 
 def events_posted(worker: Worker) -> list[str]:

@@ -34,6 +34,7 @@ from dispatcher.worker.rq_presence import RqPresence
 from dispatcher.worker.worker import Doorbell, Worker
 from tests.support.doubles import Desk
 from tests.support.servers import Database
+from tests.support.stage import handed_out
 
 LIMITS: Final = """\
 global: {limits: []}
@@ -166,16 +167,12 @@ class HandDrivenWorker:
         """The ids of the next batch, which is dispatched."""
         taken = self.take()
         self.worker.dispatch(taken)
-        return self.ids_of(taken)
+        return handed_out(taken)
 
     def told(self) -> list[tuple[str, str]]:
         """Of which events the log says what became of them, and what that is."""
         lines = [json.loads(line) for line in self.said.getvalue().splitlines()]
         return [(line["event_id"], line["outcome"]) for line in lines if line["event"] == "event.settled"]
-
-    @staticmethod
-    def ids_of(taken: Taken) -> list[str]:
-        return [each.id for each in taken.batch]
 
 
 def send(driven: HandDrivenWorker, *ids: str, category: str = "news") -> None:

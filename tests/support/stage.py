@@ -49,6 +49,7 @@ from dispatcher.settings.content import Content
 from dispatcher.settings.limits_file import read_limits
 from dispatcher.store.admission import Admission, Prefilter
 from dispatcher.store.counts import Counts
+from dispatcher.store.explanations import Explanations
 from dispatcher.store.intake import Enqueued, Intake
 from dispatcher.store.leases import Outbox, Taken
 from dispatcher.store.rq_keys import QueueKeys
@@ -133,6 +134,25 @@ def policy_from(text: str) -> Policy:
 def _content(text: str) -> Content:
     """What of a limits file is published."""
     return read_limits(text, "limits.yaml").content
+
+
+def handed_out(taken: Taken) -> list[str]:
+    """The ids of a batch."""
+    return [each.id for each in taken.batch]
+
+
+def gone(taken: Taken) -> list[str]:
+    """The ids of what was dropped as it was taken, and is still to be told of."""
+    return [name for group in taken.prefiltered for name in group.names]
+
+
+def names(started: Sequence[Started]) -> list[str]:
+    return [each.candidate.leased.id for each in started]
+
+
+def sentence(stage: Stage, id_: str) -> str:
+    """What became of an event."""
+    return Explanations(stage.redis, stage.keys, stage.queue, clock=stage.clock).explain(id_).sentence
 
 
 class WatchedOutbox:

@@ -18,16 +18,12 @@ from tests.support.cut_proxy import CutProxy
 from tests.support.deferral import category_line, keep_beating, marks, opens_at, posted, send
 from tests.support.doubles import START_US
 from tests.support.servers import Database, RedisServer, free_port
-from tests.support.stage import UNPACED, Stage, Worker, policy_of
+from tests.support.stage import UNPACED, Stage, Worker, handed_out, policy_of
 
 
 @pytest.fixture
 def stage(redis: Database) -> Stage:
     return Stage(redis, policy_of("9999/30m", "9999/30m"))
-
-
-def ids(taken: Taken) -> list[str]:
-    return [each.id for each in taken.batch]
 
 
 def go_on(worker: Worker, taken: Taken, size: int = 2) -> Taken:
@@ -60,7 +56,7 @@ def test_an_event_waits_for_an_earlier_decision_only_until_it_is_made_despite_pr
     for _ in range(3):
         assert bob.outbox.take(0, 9).batch == []
         taken = go_on(ann, taken)
-    assert ids(bob.outbox.take(0, 9)) == ["p"]
+    assert handed_out(bob.outbox.take(0, 9)) == ["p"]
     assert ann.outbox.ahead == 2
 
 
@@ -77,7 +73,7 @@ def test_a_slot_freed_before_a_batch_was_taken_does_not_reopen_a_scope_refused_i
     for _ in range(2):
         ann.outbox.prefetch(taken, 1, 0)
     bob.answer(started, Rejected("channel_not_found", "no such channel"))
-    while ids(taken) != ["b"]:
+    while handed_out(taken) != ["b"]:
         taken = go_on(ann, taken, 1)
     ann.dispatch(taken.batch)
     assert (posted(stage)[-1], category_line(stage)) == ("a", ["b"])
@@ -110,15 +106,15 @@ def test_a_poison_candidate_is_not_prefetched_but_next(stage: Stage, ann: Worker
         stage.redis.zadd(stage.keys.timers, {"y": first_us - 1})
     stage.send(*(f"n{n}" for n in range(20)), channel=UNPACED)
     taken = ann.outbox.take(2, 0)
-    assert ids(taken) == ["n0", "n1"]
+    assert handed_out(taken) == ["n0", "n1"]
     for _ in range(2):
         ann.outbox.prefetch(taken, 2, 5)
     for ahead in (1, 0):
         taken = ann.outbox.take(1, 5)
-        assert candidate not in ids(taken)
+        assert candidate not in handed_out(taken)
         ann.outbox.prefetch(taken, 2, 5)
         assert ann.outbox.ahead == ahead, "no more is asked for"
-    assert ids(ann.outbox.take(2, 5)) == [candidate]
+    assert handed_out(ann.outbox.take(2, 5)) == [candidate]
     ann.outbox.prefetch(ann.outbox.take(2, 0), 2, 0)
     assert ann.outbox.ahead == 1, "it goes on"
 
@@ -135,8 +131,8 @@ def test_a_poison_candidate_in_the_line_of_a_channel_is_not_prefetched_but_next(
     stage.send(*(f"n{n}" for n in range(20)), channel=UNPACED)
     taken = ann.outbox.take(2, 0)
     ann.outbox.prefetch(taken, 2, 5)
-    assert ids(ann.outbox.take(2, 5)) == ["n2", "n3"]
-    assert ids(ann.outbox.take(2, 5)) == ["x"]
+    assert handed_out(ann.outbox.take(2, 5)) == ["n2", "n3"]
+    assert handed_out(ann.outbox.take(2, 5)) == ["x"]
 
 
 # Which comes first
@@ -171,7 +167,7 @@ def test_batches_asked_for_ahead_keep_their_order_though_one_call_overtakes_anot
         proxy.hold_next()
         asked_twice(ann, got[-1])
         got.append(ann.outbox.take(1, 0))
-        assert (ids(got[-1]), ann.outbox.ahead) == (overtaken, 0)
+        assert (handed_out(got[-1]), ann.outbox.ahead) == (overtaken, 0)
         assert got[-1].undecided is not None
         assert f"e{got[-1].undecided.seq - 1}" == overtaken[0]
         got.append(ann.outbox.take(1, 0))
@@ -195,7 +191,7 @@ def test_a_batch_asked_for_ahead_goes_back_where_the_answer_with_an_earlier_one_
     proxy.hold_next()
     proxy.cut_after(0)
     asked_twice(ann, taken)
-    assert ids(ann.outbox.take(1, 0)) == []
+    assert handed_out(ann.outbox.take(1, 0)) == []
     with pytest.raises(GateUnavailable):
         ann.outbox.take(1, 0)
     assert ann.outbox.keep_only([]) == 5

@@ -12,11 +12,10 @@ from dispatcher.core.states import GRACE_US, Absent, ScanResult, Search
 from dispatcher.core.units import US
 from dispatcher.logs.event_log import facts_of
 from dispatcher.store.dead_letters import DeadLetters, Filter
-from dispatcher.store.explanations import Explanations
 from tests.support.decisions import decision_of
 from tests.support.doubles import START_US
 from tests.support.servers import Database
-from tests.support.stage import BACKOFF_US, LEASE_US, Stage, Worker, policy_from
+from tests.support.stage import BACKOFF_US, LEASE_US, Stage, Worker, policy_from, sentence
 
 pytestmark = pytest.mark.usefixtures("in_utc")
 
@@ -57,10 +56,6 @@ def worker(stage: Stage, owner: str, *also_gone: str) -> Worker:
 
 def posted(worker: Worker) -> list[tuple[str, str]]:
     return [(message.event_id, message.channel) for message in worker.desk.messages]
-
-
-def sentence(stage: Stage, id_: str) -> str:
-    return Explanations(stage.redis, stage.keys, stage.queue, clock=stage.clock).explain(id_).sentence
 
 
 @pytest.mark.parametrize(

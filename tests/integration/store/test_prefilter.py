@@ -26,7 +26,7 @@ from tests.support.deferral import keep_beating
 from tests.support.doubles import START_US
 from tests.support.extent import slow_except
 from tests.support.servers import Database, RedisServer
-from tests.support.stage import BACKOFF_US, REMEMBER_US, UNPACED, Stage, Worker
+from tests.support.stage import BACKOFF_US, REMEMBER_US, UNPACED, Stage, Worker, gone, handed_out
 
 HALF_HOUR_US: Final = 1_800 * US
 DAY_US: Final = 86_400 * US
@@ -59,15 +59,6 @@ def without_prefilter(stage: Stage) -> Worker:
     worker = stage.worker("bob")
     worker.follow(version)
     return worker
-
-
-def gone(taken: Taken) -> list[str]:
-    """The names of what was dropped."""
-    return [name for group in taken.prefiltered for name in group.names]
-
-
-def handed_out(taken: Taken) -> list[str]:
-    return [each.id for each in taken.batch]
 
 
 def record(stage: Stage, id_: str) -> Decision | None:

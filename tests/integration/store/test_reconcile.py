@@ -31,7 +31,7 @@ from dispatcher.core.transitions import MAX_ATTEMPTS
 from dispatcher.core.units import US
 from tests.support.doubles import NOTHING_TO_READ, START_US
 from tests.support.servers import Database
-from tests.support.stage import BACKOFF_US, HOUR_MS, LEASE_US, UNPACED, Stage, Worker, policy_of
+from tests.support.stage import BACKOFF_US, HOUR_MS, LEASE_US, UNPACED, Stage, Worker, names, policy_of
 
 DAY_US: Final = 86_400 * US
 LAST_US: Final = 3 * GRACE_US
@@ -41,10 +41,6 @@ GAP_US: Final = 1_200_000
 LOST: Final = Ambiguous("connection_lost", "the connection ended before the answer")
 BROKEN: Final = ScanLater("http_503", "no answer of Slack's own came back")
 LIMITED: Final = ScanLater("ratelimited", "Slack limits conversations.history", 40 * US, reached=True)
-
-
-def names(started: list[Started]) -> list[str]:
-    return [each.candidate.leased.id for each in started]
 
 
 def lose(worker: Worker, *ids: str, **fields: Any) -> None:  # noqa: ANN401 - an Event's

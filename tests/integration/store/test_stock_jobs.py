@@ -19,11 +19,11 @@ from dispatcher.core.states import Leased, Undecodable
 from dispatcher.core.units import Lane
 from dispatcher.errors import GateUnavailable
 from dispatcher.store.intake import seal
-from dispatcher.store.leases import AHEAD, Taken
+from dispatcher.store.leases import AHEAD
 from dispatcher.store.stock_jobs import StockJobs
 from tests.support.decisions import decision_of
 from tests.support.servers import RedisServer
-from tests.support.stage import UNPACED, Stage, Worker
+from tests.support.stage import UNPACED, Stage, Worker, gone, handed_out
 
 LIMITS: Final = (
     f'channels: {{"{UNPACED}": {{pace: none}}}}\nglobal: {{limits: []}}\n'
@@ -76,14 +76,6 @@ def marked(jobs: StockJobs, room: int = ROOM) -> list[str]:
 @pytest.fixture
 def ann(stage: Stage) -> Worker:
     return close(stage)
-
-
-def gone(taken: Taken) -> list[str]:
-    return [name for group in taken.prefiltered for name in group.names]
-
-
-def handed_out(taken: Taken) -> list[str]:
-    return [each.id for each in taken.batch]
 
 
 def numbered(begin: str, number: int = MANY) -> list[str]:

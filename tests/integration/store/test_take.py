@@ -14,6 +14,7 @@ from dispatcher.core.states import Candidate, Leased, Undecodable
 from dispatcher.core.units import US, Lane
 from dispatcher.store.intake import seal
 from dispatcher.store.leases import Taken
+from tests.support.deferral import keep_beating
 from tests.support.servers import Database
 from tests.support.stage import LEASE_US, REMEMBER_US, UNPACED, Stage, Worker, policy_of
 
@@ -345,14 +346,6 @@ def test_what_is_due_leaves_a_quarter_of_the_batch_to_what_is_new(stage: Stage, 
 
 
 # Leases
-
-
-def keep_beating(stage: Stage, seconds: int, *alive: str) -> None:
-    """Time passes; those named renew their leases every ten seconds, as live workers do."""
-    for _ in range(seconds // 10):
-        stage.clock.forward(10)
-        for owner in alive:
-            stage.worker(owner).renew()
 
 
 def test_events_are_taken_over_when_the_lease_ends_and_not_before(stage: Stage) -> None:

@@ -16,14 +16,10 @@ from dispatcher.core.units import US
 from tests.support.doubles import NOTHING_TO_READ, START_US
 from tests.support.invariants import INF
 from tests.support.servers import Database
-from tests.support.stage import BACKOFF_US, UNPACED, Stage, Worker, policy_of, with_limits
+from tests.support.stage import BACKOFF_US, UNPACED, Stage, Worker, names, policy_of, with_limits
 
 DAY_US: Final = 86_400 * US
 MINUTE_US: Final = 60 * US
-
-
-def names(started: list[Started]) -> list[str]:
-    return [each.candidate.leased.id for each in started]
 
 
 def reasons(worker: Worker) -> list[tuple[str, Reason, int | None]]:

@@ -16,12 +16,11 @@ from dispatcher.core.units import US
 from dispatcher.logs.event_log import facts_of
 from dispatcher.slack.sink import SlackSink
 from dispatcher.stand_in import STRICT, Setup, SlackError, StandIn, TooManyRequests, not_landed
-from dispatcher.store.explanations import Explanations
 from dispatcher.store.parked_events import ParkedEvents, ParkedFilter
 from dispatcher.store.silences import Silencing, Wanted
 from tests.support.servers import Database
 from tests.support.slack import token_sink, webhook_sink
-from tests.support.stage import LEASE_US, Stage, Worker, policy_from
+from tests.support.stage import LEASE_US, Stage, Worker, policy_from, sentence
 
 pytestmark = pytest.mark.usefixtures("in_utc")
 
@@ -90,10 +89,6 @@ def run(stage: Stage, *workers: Worker, seconds: int = 20) -> None:
 
 def posted(slack: StandIn) -> list[tuple[str, str]]:
     return [(each.channel, each.text.removeprefix("text of ")) for each in slack.ledger.posted()]
-
-
-def sentence(stage: Stage, id_: str) -> str:
-    return Explanations(stage.redis, stage.keys, stage.queue, clock=stage.clock).explain(id_).sentence
 
 
 def outlive_all_but(stage: Stage, worker: Worker) -> None:

@@ -22,6 +22,7 @@ from dispatcher.store.versions import Unless, Versions
 from tests.support.hand_driven_worker import LIMITS, HandDrivenWorker, send
 from tests.support.processes import until
 from tests.support.servers import Database, RedisServer
+from tests.support.stage import handed_out
 
 LANE: Final = "rq:queue:notifications"
 EVENTS: Final = "{dispatcher}:events"
@@ -51,7 +52,7 @@ def test_a_worker_that_has_started_all_that_there_was_sleeps_before_it_takes_aga
     driven.bell.meanwhile = lambda: send(driven, "b") if driven.bell.sleeps == 1 else None
     following = driven.worker.next_batch(taken)
     assert following is not None
-    assert driven.ids_of(following) == ["b"]
+    assert handed_out(following) == ["b"]
     assert takes[0] > 0
 
 
@@ -76,7 +77,7 @@ def test_after_an_empty_batch_the_one_behind_it_comes_without_a_sleep(
     send(driven, "a")
     driven.client.rpush(LANE, "a")
     taken = driven.outbox.take(1, 4)
-    assert (driven.ids_of(taken), taken.more) == (["a"], True)
+    assert (handed_out(taken), taken.more) == (["a"], True)
     driven.outbox.prefetch(taken, 1, 4)
     until(lambda: not driven.client.exists(LANE), "the repeat to be taken")
     send(driven, "b")
@@ -94,7 +95,7 @@ def test_a_repeat_alone_in_the_last_batch_that_was_prefetched_is_told(driven: Ha
     until(lambda: not driven.client.exists(LANE), "the repeat to be taken")
     send(driven, "b")
     taken = driven.outbox.take(1, 4)
-    assert (driven.ids_of(taken), taken.duplicates) == (["b"], ["a"])
+    assert (handed_out(taken), taken.duplicates) == (["b"], ["a"])
 
 
 def test_after_a_batch_that_was_dropped_by_the_prefilter_the_next_comes_without_a_sleep(
@@ -117,7 +118,7 @@ def test_a_worker_does_not_sleep_after_a_prefetched_batch_that_was_dropped(drive
     send(driven, "b")
     send(driven, "e1", "e2", category="errors")
     taken = driven.take()
-    assert driven.ids_of(taken) == ["b"]
+    assert handed_out(taken) == ["b"]
     driven.outbox.prefetch(taken, 1, 0)
     until(lambda: not driven.client.exists(LANE), "the batch ahead to be taken")
     send(driven, "c")
@@ -192,7 +193,7 @@ def test_a_worker_that_stops_reports_the_events_dropped_by_a_prefetch_under_way(
     send(driven, "b1", "b2")
     send(driven, "a3", "a4", category="errors")
     taken = driven.take()
-    assert driven.ids_of(taken) == ["b1", "b2"]
+    assert handed_out(taken) == ["b1", "b2"]
     driven.outbox.prefetch(taken, 2, 4)
     until(lambda: not client.exists(LANE), "the batch ahead to be taken")
     driven.worker.request_stop(signal.SIGTERM, None)

@@ -21,6 +21,7 @@ from dispatcher.worker.worker import TOGETHER_S
 from tests.support.hand_driven_worker import HandDrivenWorker, send
 from tests.support.processes import until
 from tests.support.servers import Database
+from tests.support.stage import handed_out
 
 EVENTS: Final = "{dispatcher}:events"
 LANE: Final = "rq:queue:notifications"
@@ -228,7 +229,7 @@ def test_a_busy_worker_does_not_take_again_for_posts_that_wait(
     monkeypatch.setattr(driven.bell, "sleep", sleep)
     following = driven.worker.next_batch(taken)
     assert following is not None
-    assert driven.ids_of(following) == ["e8", "e9", "e10", "e11"]
+    assert handed_out(following) == ["e8", "e9", "e10", "e11"]
     assert sleeps[0] > 0, "what is due now needs a sender"
 
 
@@ -241,14 +242,14 @@ def test_a_busy_worker_decides_a_scheduled_event_at_its_instant(
     at_s = server_clock() / US + 0.05
     Producer(driven.client).send("news", "x", id="later", not_before=at_s)
     taken = driven.take()
-    assert driven.ids_of(taken) == ["e4", "e5", "e6", "e7", "later"]
+    assert handed_out(taken) == ["e4", "e5", "e6", "e7", "later"]
     slack.is_slow = True
     driven.worker.dispatch(taken)
     driven.bell.sleep(0, server=False)  # it has heard of the posts that ended before
     driven.bell.meanwhile = lambda: server_clock.forward(0.05)
     following = driven.worker.next_batch(taken)
     assert following is not None
-    assert driven.ids_of(following) == ["later"]
+    assert handed_out(following) == ["later"]
     assert following.now_us >= at_s * US
     assert driven.worker._post_pool.free == 0, "the posts are still in flight"  # noqa: SLF001 - nothing else tells
 

@@ -19,12 +19,11 @@ from dispatcher.core.posts import Receipt, Rejected, Retryable
 from dispatcher.core.states import Candidate, Leased
 from dispatcher.core.units import US
 from dispatcher.store.dead_letters import DeadLetters, Filter
-from dispatcher.store.explanations import Explanations
 from dispatcher.store.operator_controls import Pausing
 from dispatcher.store.silences import Silencing, Wanted
 from tests.support.deferral import run
 from tests.support.servers import Database
-from tests.support.stage import BACKOFF_US, UNPACED, Stage, Worker, policy_from, policy_of
+from tests.support.stage import BACKOFF_US, UNPACED, Stage, Worker, policy_from, policy_of, sentence
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("in_utc")]
 
@@ -47,10 +46,6 @@ def stage(redis: Database) -> Stage:
     }
     rules["paced"] = replace(rules["errors"], channel="#paced")
     return Stage(redis, replace(policy, categories=rules))
-
-
-def sentence(stage: Stage, id_: str) -> str:
-    return Explanations(stage.redis, stage.keys, stage.queue, clock=stage.clock).explain(id_).sentence
 
 
 def repeats(stage: Stage) -> int:

@@ -27,6 +27,7 @@ from dispatcher.store.versions import Unless, Versions
 from tests.support.hand_driven_worker import HandDrivenWorker, send
 from tests.support.processes import until
 from tests.support.servers import Database
+from tests.support.stage import handed_out
 
 LEASE_S: Final = HandDrivenWorker.LEASE_S
 BEAT_S: Final = LEASE_S / 3
@@ -167,7 +168,7 @@ def test_what_expires_while_it_waits_is_taken_at_that_instant(driven: HandDriven
     pass_time(driven, time, 0.5, lambda: None)
     expired = driven.worker.next_batch(taken)
     assert expired is not None
-    assert driven.ids_of(expired) == ["second"]
+    assert handed_out(expired) == ["second"]
     assert time.now_s == pytest.approx(MAX_AGE_S, abs=0.5)
 
 
@@ -186,7 +187,7 @@ def test_what_expires_after_newer_limits_have_refused_it_is_taken_at_that_instan
     pass_time(driven, time, 0.5, lambda: redis.delete(WAKE))
     expired = driven.worker.next_batch(taken)
     assert expired is not None
-    assert driven.ids_of(expired) == ["x"]
+    assert handed_out(expired) == ["x"]
     assert time.now_s == pytest.approx(MAX_AGE_S, abs=1)
 
 
@@ -221,7 +222,7 @@ def test_what_expires_is_taken_at_that_instant_also_after_a_look_for_parked_even
     redis.delete(WAKE)
     expired = driven.worker.next_batch(taken)
     assert expired is not None
-    assert driven.ids_of(expired) == ["second"]
+    assert handed_out(expired) == ["second"]
     assert time.now_s == pytest.approx(MAX_AGE_S, abs=1)
     driven.bell.meanwhile = lambda: None
     driven.worker.sign_off()
@@ -321,7 +322,7 @@ def test_after_a_resume_by_hand_what_waits_is_taken_at_its_instant(
     pass_time(driven, time, 1, happens)
     again = driven.worker.next_batch(taken)
     assert again is not None
-    assert driven.ids_of(again) == ["a"]
+    assert handed_out(again) == ["a"]
     assert time.now_s == cool_s + 1, "a second in which the post was answered"
 
 
@@ -377,7 +378,7 @@ def test_a_ring_of_a_post_that_was_collected_makes_no_busy_worker_take(
     driven.bell.meanwhile = happens
     following = driven.worker.next_batch(taken)
     assert following is not None
-    assert (driven.ids_of(following), driven.bell.sleeps) == (["e"], 3)
+    assert (handed_out(following), driven.bell.sleeps) == (["e"], 3)
     assert len(asked) == 2
 
 

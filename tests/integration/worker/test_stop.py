@@ -17,6 +17,7 @@ from dispatcher.worker.worker import STOP_GRACE_S
 from tests.support.hand_driven_worker import HandDrivenWorker, send
 from tests.support.processes import until
 from tests.support.servers import Database
+from tests.support.stage import handed_out
 
 
 @dataclass(slots=True)
@@ -41,7 +42,7 @@ def test_a_post_that_outlasts_its_workers_stop_is_reconciled(redis: Database, tm
     driven.desk.reply = slow
     send(driven, "e1", "e2")
     batch, rest = driven.outbox.take(1, 1), driven.outbox.take(1, 1)
-    assert (driven.ids_of(batch), driven.ids_of(rest)) == (["e1"], ["e2"])
+    assert (handed_out(batch), handed_out(rest)) == (["e1"], ["e2"])
     driven.worker.request_stop(signal.SIGTERM, None)
     clock.now += driven.POST_DEADLINE_S + STOP_GRACE_S - 3.0  # a server that is slow: the post begins late
     driven.worker.dispatch(batch)
