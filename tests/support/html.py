@@ -35,6 +35,11 @@ class Node:
         """What it says, on one line."""
         return " ".join("".join(self.texts()).split())
 
+    @property
+    def verbatim(self) -> str:
+        """What it says, character by character."""
+        return "".join(part if isinstance(part, str) else part.verbatim for part in self.parts)
+
     def texts(self) -> Iterator[str]:
         """The texts in it as they stand, with a space behind each element."""
         for part in self.parts:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from html.parser import HTMLParser
 
 import pytest
 
 from dispatcher.stand_in import Hang, Rate, Setup, SlackError, StandIn, landed, not_landed
+from tests.support.html import Node, read_html
 from tests.support.processes import until
 from tests.support.slack import Clock, call, post, request
-
-VOID = {"meta", "link", "br", "img", "hr"}
 
 
 @pytest.fixture
@@ -22,72 +19,32 @@ def slack() -> Iterator[StandIn]:
         yield stand_in
 
 
-@dataclass
-class Node:
-    tag: str
-    classes: str = ""
-    title: str = ""
-    parts: list[Node | str] = field(default_factory=list)
-
-    def all(self, tag: str, of_class: str = "") -> list[Node]:
-        inside = [part for part in self.parts if isinstance(part, Node)]
-        here = [node for node in inside if node.tag == tag and of_class in ("", node.classes)]
-        return [*here, *(found for node in inside for found in node.all(tag, of_class))]
-
-    @property
-    def text(self) -> str:
-        return "".join(part if isinstance(part, str) else part.text for part in self.parts)
-
-
-class Tree(HTMLParser):
-    """A page as a tree; a tag that is closed by another one is an error."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.open = [Node("")]
-        self.feed(page)
-        assert [node.tag for node in self.open] == [""]
-
-    @property
-    def root(self) -> Node:
-        return self.open[0]
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        node = Node(tag, given.get("class") or "", given.get("title") or "")
-        self.open[-1].parts.append(node)
-        if tag not in VOID:
-            self.open.append(node)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop().tag == tag
-
-    def handle_data(self, data: str) -> None:
-        self.open[-1].parts.append(data)
+def every(node: Node, tag: str, of_class: str = "") -> list[Node]:
+    return [each for each in node.all(tag) if of_class in ("", each.attributes.get("class"))]
 
 
 def page(slack: StandIn) -> Node:
-    return Tree(request(slack.url).body).root
+    return read_html(request(slack.url).body)
 
 
 def facts(root: Node) -> list[str]:
-    return [fact.text for fact in root.all("header")[0].all("li")]
+    return [fact.verbatim for fact in every(root, "header")[0].all("li")]
 
 
 def said(node: Node) -> list[str]:
-    return [paragraph.text for paragraph in node.all("p") if not paragraph.classes]
+    return [paragraph.verbatim for paragraph in every(node, "p") if not paragraph.attributes.get("class")]
 
 
 def test_an_empty_page_says_how_to_fill_it(slack: StandIn) -> None:
     root = page(slack)
     assert facts(root) == ["0 messages", "0 channels"]
-    assert "Nothing posted yet" in root.text
-    assert "dispatcher send errors" in root.text
+    assert "Nothing posted yet" in root.verbatim
+    assert "dispatcher send errors" in root.verbatim
 
 
 def test_half_of_a_surrogate_pair_is_shown_as_a_question_mark(slack: StandIn) -> None:
     post(slack, text="half \ud83d")
-    (card,) = page(slack).all("section", "card")
+    (card,) = every(page(slack), "section", "card")
     assert said(card) == ["half ?"]
 
 
@@ -97,11 +54,11 @@ def test_each_channel_shows_its_newest_messages_and_counts_all(slack: StandIn) -
     post(slack, "#b", text="another")
     root = page(slack)
     assert facts(root) == ["8 messages", "2 channels"]
-    other, ops = root.all("section", "card")
-    assert (other.all("h2")[0].text, ops.all("h2")[0].text) == ("#b1", "#ops7")
+    other, ops = every(root, "section", "card")
+    assert (every(other, "h2")[0].verbatim, every(ops, "h2")[0].verbatim) == ("#b1", "#ops7")
     assert said(ops) == [f"text {number}" for number in (6, 5, 4, 3, 2)]
-    assert ops.all("p", "more")[0].text == "and 2 earlier"
-    assert other.all("p", "more") == []
+    assert every(ops, "p", "more")[0].verbatim == "and 2 earlier"
+    assert every(other, "p", "more") == []
 
 
 def test_replies_are_indented_below_their_message_the_oldest_first(slack: StandIn) -> None:
@@ -109,11 +66,11 @@ def test_replies_are_indented_below_their_message_the_oldest_first(slack: StandI
     for number in range(7):
         post(slack, text=f"reply {number}", thread_ts=head["ts"], reply_broadcast=number == 6)
     post(slack, text="after")
-    [card] = page(slack).all("section", "card")
-    [thread] = card.all("li", "thread")
+    [card] = every(page(slack), "section", "card")
+    [thread] = every(card, "li", "thread")
     assert said(thread) == [f"reply {number}" for number in (2, 3, 4, 5, 6)]
-    assert thread.all("li", "more")[0].text == "and 2 earlier"
-    assert [tag.text for tag in thread.all("i")] == ["also to the channel"]
+    assert every(thread, "li", "more")[0].verbatim == "and 2 earlier"
+    assert [tag.verbatim for tag in every(thread, "i")] == ["also to the channel"]
     assert said(card) == ["after", "head", *said(thread)]
 
 
@@ -125,10 +82,10 @@ def test_waits_and_faults_are_counted(slack: StandIn) -> None:
         post(slack, "#b")
     root = page(slack)
     assert facts(root)[2:] == ["3 calls told to wait (429)", "2 calls that did not wait", "3 faults"]
-    notes = [note.text for note in root.all("p", "more")]
+    notes = [note.verbatim for note in every(root, "p", "more")]
     assert notes == ["and 20 earlier · 3 told to wait · 2 did not wait"]
-    [card] = root.all("section", "faults")
-    assert [kind.text for kind in card.all("li")] == ["2 fatal_error, not landed", "1 <b>, landed"]
+    [card] = every(root, "section", "faults")
+    assert [kind.verbatim for kind in every(card, "li")] == ["2 fatal_error, not landed", "1 <b>, landed"]
 
 
 def plain(text: str) -> dict[str, str]:
@@ -151,13 +108,13 @@ def test_blocks_are_drawn_in_place_of_the_text_and_images_are_never_fetched(slac
         {"type": "video", "title": plain("A video")},
     ]
     post(slack, text="api failed", blocks=blocks)
-    [card] = page(slack).all("section", "card")
-    assert [tag.title for tag in card.all("i", "hint")] == ["api failed"]
-    assert [head.text for head in card.all("h4")] == ["Deploy failed"]
+    [card] = every(page(slack), "section", "card")
+    assert [tag.attributes["title"] for tag in every(card, "i", "hint")] == ["api failed"]
+    assert [head.verbatim for head in every(card, "h4")] == ["Deploy failed"]
     assert sorted(said(card)) == ["A video", "Region", "api 2.4 was rolled back", "by ci", "eu-1", "one :tada:"]
-    assert [each.text for each in card.all("button")] == ["Open", "Open", "datepicker"]
-    assert [frame.text for frame in card.all("span", "frame")] == ["a curve", "a curve"]
-    assert len(card.all("hr")) == 1
+    assert [each.verbatim for each in every(card, "button")] == ["Open", "Open", "datepicker"]
+    assert [frame.verbatim for frame in every(card, "span", "frame")] == ["a curve", "a curve"]
+    assert len(every(card, "hr")) == 1
     body = request(slack.url).body
     assert "https://" not in body
     assert "<img" not in body
@@ -174,8 +131,8 @@ def test_blocks_are_drawn_in_place_of_the_text_and_images_are_never_fetched(slac
 def test_a_long_text_is_shortened_and_opens_on_a_click(slack: StandIn, text: str, begin: str) -> None:
     post(slack, text=text)
     post(slack, text="", blocks=[{"type": "section", "text": plain(text)}])
-    [card] = page(slack).all("section", "card")
-    assert [each.all("span")[0].text for each in card.all("details", "long")] == [begin, begin]
+    [card] = every(page(slack), "section", "card")
+    assert [every(each, "span")[0].verbatim for each in every(card, "details", "long")] == [begin, begin]
     assert said(card) == [text, text]
 
 
@@ -199,11 +156,11 @@ def test_everything_posted_is_escaped(slack: StandIn) -> None:
     assert body.count("<script") == 1
     assert "<script>alert" not in body
     root = page(slack)
-    cards = {card.all("h2")[0].text: card for card in root.all("section", "card")}
+    cards = {every(card, "h2")[0].verbatim: card for card in every(root, "section", "card")}
     unescaped = EVIL.replace("&amp;", "&")
     assert said(cards[f"#{EVIL}2"]) == [unescaped, unescaped]
-    assert cards[f"#{EVIL}2"].all("h3")[0].parts[0] == EVIL
-    assert cards["#c1"].all("h4")[0].text == EVIL
+    assert every(cards[f"#{EVIL}2"], "h3")[0].parts[0] == EVIL
+    assert every(cards["#c1"], "h4")[0].verbatim == EVIL
 
 
 def test_the_page_needs_nothing_from_elsewhere(slack: StandIn) -> None:
