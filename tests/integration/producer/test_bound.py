@@ -180,15 +180,6 @@ def test_a_call_after_one_that_timed_out_waits_for_the_same_connection(monkeypat
         until(lambda: connecting() == 0, "the end of the thread")
 
 
-@KINDS
-def test_a_server_that_goes_on_after_a_hang_is_used_again(own_server: RedisServer, taken: Taken) -> None:
-    own_server.freeze()
-    assert taken(send, own_server.url, own=True) < WITHIN_S + BUSY_S
-    own_server.cont()
-    with connect(own_server.url) as client:
-        assert Producer(client).send("errors", "y", id="y") == "y"
-
-
 @pytest.mark.parametrize("trusted_s", [GIVEN_UP_S, 0.0], ids=["used as it is", "looked at before"])
 def test_an_open_connection_to_a_server_that_hangs_is_waited_for_once(
     own_server: RedisServer, trusted_s: float, monkeypatch: pytest.MonkeyPatch

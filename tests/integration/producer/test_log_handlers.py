@@ -252,7 +252,7 @@ def test_records_logged_while_the_queue_is_away_wait_and_arrive_once(redis: Data
     assert [event.text for event in queued(redis)] == [f"number {n}" for n in range(50)]
 
 
-@pytest.mark.parametrize("burst", [20_000, pytest.param(100_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("burst", [5_000, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_of_a_burst_none_is_lost_without_a_word(redis: Database, logger: logging.Logger, burst: int) -> None:
     hindered = Hindered(redis)
     logger.addHandler(DispatcherHandler(producer=hindered))
