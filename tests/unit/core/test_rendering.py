@@ -217,10 +217,9 @@ def test_joiners_stay_between_characters_that_they_join_and_nowhere_else(text: s
 ALLOWED = Style(allow_mentions=True)
 
 
-@pytest.mark.parametrize("mention", MENTIONS)
-def test_a_mention_in_markup_notifies_where_the_category_allows_it(mention: str) -> None:
-    event = Event("errors", f"look {mention} now\x00", mrkdwn=True)
-    assert message_for(event, "e1", "#ops", ALLOWED).text == f"look {mention} now"
+def test_a_mention_in_markup_notifies_where_the_category_allows_it() -> None:
+    text = f"look {' '.join(MENTIONS)} now"
+    assert message_for(Event("errors", f"{text}\x00", mrkdwn=True), "e1", "#ops", ALLOWED).text == text
 
 
 def test_plain_text_notifies_nobody_even_where_mentions_are_allowed() -> None:
