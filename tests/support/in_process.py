@@ -30,8 +30,9 @@ class InProcess:
         assert isinstance(exit_.value.code, int)
         return Result(exit_.value.code, said.out, said.err)
 
-    def json(self, *arguments: str, code: int = 0) -> Any:  # noqa: ANN401 - JSON
-        """What it prints with ``--json``, and that it exits with that code."""
+    def json(self, *arguments: str, code: int = 0, said: str = "") -> Any:  # noqa: ANN401 - JSON
+        """What it prints with ``--json``; it exits with that code; if that is 0, it has said only this on stderr."""
         result = self(*arguments, "--json")
         assert result.code == code, result.err
+        assert code or result.err == said
         return json.loads(result.out)

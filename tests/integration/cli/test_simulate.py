@@ -148,7 +148,8 @@ def test_what_the_books_counted_is_a_trace_and_limits_in_force_can_be_compared(
     ):
         redis.hset(Keys("dispatcher").minute(number), mapping=fields)
     before = {key: redis.dump(key) for key in redis.scan_iter()}
-    told = inside.json("simulate", "--from-redis", "1h", "--limits", "new.yaml", "--against", "live")
+    note = "dispatcher: the books count by the minute: the events of a minute are spread evenly over it\n"
+    told = inside.json("simulate", "--from-redis", "1h", "--limits", "new.yaml", "--against", "live", said=note)
     assert told["before"]["categories"] == {"errors": counts(offered=4, sent=1, dropped=3)}
     assert told["after"] == {
         **counts(offered=5, sent=2, dropped=2, duplicate=1),
