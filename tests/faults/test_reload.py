@@ -65,6 +65,14 @@ class Shop:
             until(lambda: self.client.zscore(KEYS.leases, name), "its first take")  # noqa: B023 - called at once
         return started
 
+    def await_ears(self, count: int) -> None:
+        """Return when so many workers wait for a token: each of them gets one of the next tokens, and none gets two."""
+
+        def ears() -> int:
+            return sum(each["cmd"] == "blpop" and "b" in each["flags"] for each in self.client.client_list())
+
+        until(lambda: ears() == count, f"{count} workers wait for a token")
+
     def apply(self, text: str) -> Version:
         """As ``limits apply`` does."""
         content = read_limits(text, "x").content
@@ -134,11 +142,13 @@ def test_a_raised_limit_wakes_an_idle_fleet_and_a_lowered_one_holds_it(shop: Sho
     shop.send(8)
     shop.await_sent(2)
     watch(shop.books, lambda snapshot: snapshot.parked == 6, SOON_S)
+    shop.await_ears(2)
     shop.apply(limits("5/1h", "defer"))
     shop.await_sent(5)
     for worker in workers:
         line = await_line(worker, "limits.followed")
         assert (line["version"], line["was"], line["by"], line["file"]) == (2, 1, "ed@desk", "x.yaml")
+    shop.await_ears(2)
     shop.apply(limits("3/1h", "defer"))
     for worker in workers:
         await_line(worker, "limits.followed", 2)
@@ -167,6 +177,7 @@ def test_a_pace_that_is_lifted_during_a_post_lets_the_line_go_behind_it(shop: Sh
     workers = shop.start(2)
     shop.send(4)
     answer.wait_for_arrival()
+    shop.await_ears(2)
     shop.apply(FREE)
     for worker in workers:
         await_line(worker, "limits.followed")
@@ -204,6 +215,7 @@ def test_a_hangup_publishes_what_is_new_and_refuses_what_is_wrong(shop: Shop) ->
     assert [fault.split(": ")[0] for fault in line["faults"]] == [f"{shop.file}:1:19", f"{shop.file}:2:1"]
     assert shop.in_force().number == 1
     shop.file.write_text(limits("4/1h"), encoding="utf-8")
+    shop.await_ears(2)
     first.signal(signal.SIGHUP)
     until(lambda: [line for line in first.lines("limits.published") if line["version"] == 2], "its publishing")
     assert await_line(second, "limits.followed")["version"] == 2
