@@ -120,18 +120,20 @@ local function is_once(position)
   return window and window[slots.KIND] == 'once'
 end
 
--- The event that has the slot of a scope of what an event is about, and since when, if it was admitted.
+-- The event that has the slot of a scope of what an event is about, and since when, if it was admitted; and its member there,
+-- which names no event where somebody else wrote it.
 local function holder_of(position)
   if holders[position] then
     return holders[position], at.now
   end
   local member, _, since = slots.holder(KEYS[position], call.scopes[position][1][slots.US], at.now)
-  return member and string.match(member, ' (.*)$'), since
+  return member and string.match(member, ' (.*)$'), since, member
 end
 
 -- What the decision record says of a repeat: the event that it repeats, and since when that has the slot.
 local function first_of(position)
-  local holder, since = holder_of(position)
+  local holder, since, member = holder_of(position)
+  holder = holder or member
   return holder and '{"detail":' .. cjson.encode(holder) .. (since and ',"since_us":' .. digits(since) or '') .. '}' or '{}'
 end
 

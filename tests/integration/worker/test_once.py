@@ -21,6 +21,7 @@ from dispatcher.core.units import US
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.operator_controls import Pausing
 from dispatcher.store.silences import Silencing, Wanted
+from tests.support.decisions import decision_of
 from tests.support.deferral import run
 from tests.support.servers import Database
 from tests.support.stage import BACKOFF_US, UNPACED, Stage, Worker, policy_from, policy_of, sentence
@@ -62,6 +63,20 @@ def test_a_repeat_is_dropped_whatever_on_limit_says(stage: Stage, ann: Worker, c
     assert ann.desk.posts == ["a"]
     assert repeats(stage) == 2
     assert stage.snapshot().dead_letters == 0
+
+
+def test_a_slot_that_somebody_else_has_written_is_named_on_record_as_it_is(stage: Stage, ann: Worker) -> None:
+    stage.send("a", dedup_key="db1")
+    run(ann)
+    (key,) = stage.redis.scan_iter("*:scope:once:*")
+    (mine,) = stage.redis.zrange(key, 0, -1)
+    stage.redis.zadd(key, {"theirs": stage.clock.now_us})
+    stage.redis.zrem(key, mine)
+    stage.send("b", dedup_key="db1")
+    run(ann)
+    found = decision_of(stage.redis, stage.keys, "b")
+    assert found is not None
+    assert (found.reason, found.detail, found.since_us) == ("repeat", "theirs", stage.clock.now_us)
 
 
 def test_the_next_one_is_posted_when_the_window_has_passed(stage: Stage, ann: Worker) -> None:
