@@ -74,6 +74,8 @@ def suggest(trace: Trace, halves: Sequence[Trace], base: str, percent: float, si
     plan = _planned(times, halves[1].first_us, policy, percent)
     bad: dict[str, float] = {}
     for n in range(1, ROUNDS + 1):
+        if bad:
+            _raise(plan, bad)
         text = _written(plan, document, percent, times, trace)
         proposed = read_limits(text, "the suggestion").policy
         course = simulate(trace, proposed, f"suggestion {n}").course
@@ -81,7 +83,6 @@ def suggest(trace: Trace, halves: Sequence[Trace], base: str, percent: float, si
         bad = {**_losers(later, proposed, GREATER * percent), **_losers(course, proposed, percent)}
         if not bad:
             return text
-        _raise(plan, bad)
     said = ", ".join(f"{name} {lost:.2f} %" for name, lost in bad.items())
     raise NoSuggestion(f"after {ROUNDS} rounds more than {percent:g} % are still lost: {said}")
 

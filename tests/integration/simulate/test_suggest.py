@@ -9,16 +9,18 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+import dispatcher.simulate.suggest
 from dispatcher.core.limits import Limit
 from dispatcher.core.policy import Policy
 from dispatcher.core.units import US
 from dispatcher.settings.limits_file import read_limits
 from dispatcher.simulate.arrivals import Arrival, Arrivals, Details
 from dispatcher.simulate.simulation import Simulated, Trace, simulate
-from dispatcher.simulate.suggest import GREATER, NoSuggestion, fullest, refused, suggest
+from dispatcher.simulate.suggest import GREATER, NoSuggestion, fullest, refused, replace_max, suggest
 from tests.support.servers import Database
 
 BASE = '{"global": {"limits": ["50/30m"]}, "categories": {"loud": {"channel": "#loud"}}}'
+CLOSED = '{"quiet": {"ever": {"times": ["11:00-13:00"], "zone": "UTC", "then": "drop"}}}'
 PERCENT = 2.0
 QUIET = {"b": 12, "c": 6, "d": 3}
 Came = list[tuple[float, str]]
@@ -112,9 +114,28 @@ def test_a_suggestion_keeps_its_promise_and_another_day_of_the_same_kind_loses_n
 
 def test_what_no_number_can_save_is_no_suggestion(redis: Database, keep: Callable[[Came], Arrivals]) -> None:
     trace = keep([(n, "a") for n in range(12)])
-    closed = '{"quiet": {"ever": {"times": ["11:00-13:00"], "zone": "UTC", "then": "drop"}}}'
     with pytest.raises(NoSuggestion, match=r"after 8 rounds more than 2 % are still lost: a 100\.00 %"):
-        suggest(trace, trace.halves(), closed, PERCENT, lambda part, policy, _: simulate(redis, part, policy))
+        suggest(trace, trace.halves(), CLOSED, PERCENT, lambda part, policy, _: simulate(redis, part, policy))
+
+
+def test_no_number_is_raised_that_no_simulation_tries(
+    redis: Database, keep: Callable[[Came], Arrivals], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond the largest number that a limit may be there is none to raise it to."""
+    trace, made, tried = keep([(n, "a") for n in range(12)]), [0], [0]
+
+    def made_of(limit: Limit, most: int) -> Limit:
+        made.append(most)
+        return replace_max(limit, most)
+
+    def run(part: Trace, policy: Policy, _: str) -> Simulated:
+        tried.extend(limit.max for limit in (*policy.global_limits, *policy.rule("a").limits))
+        return simulate(redis, part, policy)
+
+    monkeypatch.setattr(dispatcher.simulate.suggest, "replace_max", made_of)
+    with pytest.raises(NoSuggestion):
+        suggest(trace, trace.halves(), CLOSED, PERCENT, run)
+    assert max(made) == max(tried)
 
 
 def test_what_the_limits_reject_stays_rejected_and_guarantees_of_who_was_silent_stay(
