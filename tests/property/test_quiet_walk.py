@@ -164,7 +164,13 @@ def counted(worker: Worker) -> int:
     return sum(int(each[1]) for each in found if each)
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 60))])
+MEETS_THEM: Final = 7
+"""A seed by which quiet hours drop events, and digest others; by most seeds a walk of 120 steps meets none."""
+
+
+@pytest.mark.parametrize(
+    "seed", [MEETS_THEM, *(pytest.param(n, marks=pytest.mark.slow) for n in range(60) if n != MEETS_THEM)]
+)
 def test_in_quiet_hours_nothing_is_lost_and_nothing_is_posted_that_they_hold(redis: Database, seed: int) -> None:
     chance = random.Random(seed)
     zone = chance.choice(ZONES)
@@ -184,6 +190,7 @@ def test_in_quiet_hours_nothing_is_lost_and_nothing_is_posted_that_they_hold(red
     decisions = {each.id: each for each in Decisions(stage.redis, stage.keys).newest()}
     assert walk.sent.keys() <= decisions.keys()
     reasons = Counter((decisions[id_].outcome, decisions[id_].reason) for id_ in walk.sent)
+    assert seed != MEETS_THEM or {("dropped", "quiet"), ("digested", "quiet")} <= reasons.keys()
     posts = Counter(id_ for worker in everyone for id_ in worker.desk.posts if id_ in walk.sent)
     assert {id_ for id_ in walk.sent if decisions[id_].outcome == "sent"} <= posts.keys()
     for id_, decision in decisions.items():
