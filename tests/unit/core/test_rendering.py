@@ -47,7 +47,7 @@ def test_an_escaped_text_holds_no_markup(text: str) -> None:
     assert not re.search("&(?!amp;|lt;|gt;)", escaped)
 
 
-@given(texts.map(lambda text: text * 40), st.integers(len(CUT_MARK), 300))
+@given(st.text("&<>a", min_size=1).map(lambda text: text * 80), st.integers(len(CUT_MARK), 300))
 def test_a_cut_text_is_never_over_the_limit_and_never_ends_in_half_an_entity(text: str, limit: int) -> None:
     escaped = escape(text)
     shortened = cut(escaped, limit)
@@ -58,12 +58,6 @@ def test_a_cut_text_is_never_over_the_limit_and_never_ends_in_half_an_entity(tex
         assert text.startswith(unescape(shortened.removesuffix(CUT_MARK)))
     else:
         assert shortened == escaped
-
-
-@pytest.mark.parametrize("offset", range(6))
-def test_an_entity_at_the_cut_goes_as_a_whole(offset: int) -> None:
-    text = escape("x" * (MAX_TEXT - len(CUT_MARK) - offset) + "&" * 20)
-    assert re.fullmatch(r"x+(&amp;)*… \[cut\]", cut(text))
 
 
 def test_a_link_that_takes_most_of_the_room_is_cut() -> None:
@@ -142,6 +136,7 @@ def test_mentions_in_the_markup_of_blocks_are_neutralised_at_any_depth() -> None
         "fields": [{"type": "mrkdwn", "text": "&lt;@U1>"}, {"type": "plain_text", "text": "<!here>"}],
         "accessory": {"type": "button", "confirm": {"text": {"type": "mrkdwn", "text": "&lt;!subteam^S1>"}}},
     }
+    assert section["text"] == {"type": "mrkdwn", "text": "<!channel> *down*"}, "the event is left as it was"
 
 
 def test_mentions_as_elements_of_rich_text_become_text() -> None:
@@ -180,12 +175,6 @@ def test_blocks_nested_beyond_reason_do_no_harm(*, allow_mentions: bool) -> None
         Event("errors", "x", blocks=(block,)), "e1", "#ops", Style(allow_mentions=allow_mentions)
     ).blocks
     assert len(json.dumps(posted)) < 2_000
-
-
-def test_the_event_is_left_as_it_was() -> None:
-    block = {"type": "section", "text": {"type": "mrkdwn", "text": "<!channel>"}}
-    message_for(Event("errors", "x", blocks=(block,)), "e1", "#ops")
-    assert block == {"type": "section", "text": {"type": "mrkdwn", "text": "<!channel>"}}
 
 
 @given(st.text(), st.integers(1, 50))
