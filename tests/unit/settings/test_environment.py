@@ -196,15 +196,12 @@ def test_a_redis_url_is_kept_as_it_is(url: str) -> None:
             "DISPATCHER_REDIS_URL is 'sentinel://a:1, b:2/main/0', expected a URL without blanks",
             id="sentinels with a blank between",
         ),
-        *(
-            pytest.param(
-                {"DISPATCHER_REDIS_URL": f"redis://db/0?db=1&{option}"},
-                f"DISPATCHER_REDIS_URL is 'redis://db/0?db=1&{option}', expected of the options behind the ? only "
-                "client_name, db, health_check_interval, password, protocol, socket_connect_timeout, "
-                "socket_keepalive, socket_timeout, username",
-                id=f"an option that does not only say how to connect: {option}",
-            )
-            for option in ("decode_responses=1", "retry=3", "retry_on_error=x", "max_connections=1", "encoding=x")
+        pytest.param(
+            {"DISPATCHER_REDIS_URL": "redis://db/0?db=1&decode_responses=1"},
+            "DISPATCHER_REDIS_URL is 'redis://db/0?db=1&decode_responses=1', expected of the options behind the ? only "
+            "client_name, db, health_check_interval, password, protocol, socket_connect_timeout, "
+            "socket_keepalive, socket_timeout, username",
+            id="an option that does not only say how to connect",
         ),
         pytest.param(
             {"DISPATCHER_REDIS_URL": "unix:///s?socket_keepalive=1"},
@@ -321,12 +318,6 @@ def test_a_redis_url_is_kept_as_it_is(url: str) -> None:
             id="token with half a quote",
         ),
         pytest.param(
-            {"DISPATCHER_SLACK_WEBHOOK_URL": f"'{WEBHOOK}'"},
-            "DISPATCHER_SLACK_WEBHOOK_URL stands in quotes, which are taken as part of it; "
-            "expected the URL of an incoming webhook, beginning with https://",
-            id="webhook in quotes",
-        ),
-        pytest.param(
             {"DISPATCHER_SLACK_WEBHOOK_URL": WEBHOOK.replace("https", "http")},
             "DISPATCHER_SLACK_WEBHOOK_URL is 'http://hooks.slack.com/***', "
             "expected https://, since http:// would show the secret to the network",
@@ -337,12 +328,6 @@ def test_a_redis_url_is_kept_as_it_is(url: str) -> None:
             "DISPATCHER_SLACK_WEBHOOK_URL is 'https://hooks.slack.com/', "
             "expected a path behind the host, as in https://hooks.slack.com/services/...",
             id="webhook without its path",
-        ),
-        pytest.param(
-            {"DISPATCHER_SLACK_WEBHOOK_URL": "http://127.0.0.1:8901"},
-            "DISPATCHER_SLACK_WEBHOOK_URL is 'http://127.0.0.1:8901', "
-            "expected a path behind the host, as in https://hooks.slack.com/services/...",
-            id="webhook of this machine without its path",
         ),
         pytest.param(
             {"DISPATCHER_SLACK_WEBHOOK_URL": WEBHOOK.replace("https://", "https://me:s3cr3t@")},
