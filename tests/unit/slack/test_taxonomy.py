@@ -244,9 +244,7 @@ def test_a_webhooks_success_is_ok_with_any_space_around_it(body: str) -> None:
     assert read_webhook_reply(200, {}, body, "#ops") == Receipt("#ops", None)
 
 
-@pytest.mark.parametrize(
-    "body", ["", "\n", "OK", "ok ok", "o k", '{"ok":true}', "<html>ok</html>", "channel_not_found"]
-)
+@pytest.mark.parametrize("body", ["", "OK", "ok ok", "<html>ok</html>", "channel_not_found"])
 def test_any_other_answer_under_200_to_a_webhook_is_ambiguous(body: str) -> None:
     result = read_webhook_reply(200, {}, body, "#ops")
     assert isinstance(result, Ambiguous)
@@ -257,17 +255,10 @@ def test_any_other_answer_under_200_to_a_webhook_is_ambiguous(body: str) -> None
     ("status", "code", "kind"),
     [
         (400, "invalid_payload", Rejected),
-        (400, "user_not_found", Rejected),
-        (400, "missing_text_or_fallback_or_attachments", Rejected),
         (403, "action_prohibited", Rejected),
-        (403, "posting_to_general_channel_denied", Rejected),
         (403, "invalid_token", Paused),
-        (403, "team_disabled", Paused),
         (404, "channel_not_found", Rejected),
         (404, "no_service", Paused),
-        (404, "no_service_id", Paused),
-        (404, "no_active_hooks", Paused),
-        (404, "no_team", Paused),
         (410, "channel_is_archived", Rejected),
         (429, "rate_limited", RateLimitedBySlack),
         (500, "rollup_error", Ambiguous),
