@@ -61,10 +61,6 @@ def test_an_unnamed_category_follows_the_defaults_and_a_scope_without_limits_is_
     assert terms.deadline_us == 1_000_000 + US
 
 
-def test_an_event_that_waited_keeps_its_channel() -> None:
-    assert POLICY.terms(LEASED._replace(channel="#before")).channel == "#before"
-
-
 def test_an_events_own_max_age_only_shortens() -> None:
     assert POLICY.max_age_us(Event("errors", "x", max_age=366 * 86_400)) == 3600 * US
 

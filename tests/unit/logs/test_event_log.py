@@ -149,11 +149,6 @@ def test_each_line_of_an_event_has_its_trace_and_its_text_only_where_that_is_ask
     assert [line["traceparent"] for line in told] == [trace["traceparent"]] * 4
 
 
-def test_the_line_of_a_duplicate_says_so_in_a_sentence() -> None:
-    told = lines(lambda log: log.duplicates(["a", "b"]))
-    assert [line["sentence"].endswith(": an event of this id came before.") for line in told] == [True, True]
-
-
 def test_a_waiting_event_has_a_line_of_its_own() -> None:
     outcome = Parked(Place.TIMER, Reason.RETRY, 2_000_000, "connection_refused", detail="nobody listens there")
     parked = Settlement(LEASED, TERMS, outcome)
@@ -219,6 +214,7 @@ def test_duplicates_and_lost_leases_are_told() -> None:
     told = lines(lambda log: (log.duplicates(["a"]), log.lost([Undecodable("b", Reason.INVALID, "x")])))
     assert [(line["event"], line["event_id"]) for line in told] == [("event.settled", "a"), ("lease.lost", "b")]
     assert told[0]["outcome"] == "duplicate"
+    assert told[0]["sentence"].endswith(": an event of this id came before.")
 
 
 def test_secrets_are_removed_wherever_they_stand() -> None:

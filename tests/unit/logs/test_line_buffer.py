@@ -70,21 +70,6 @@ def stalled(pipe: Pipe, most_bytes: int) -> LineBuffer:
     return lines
 
 
-def test_lines_arrive_whole_and_in_order(pipe: Pipe) -> None:
-    lines = LineBuffer(pipe.stream)
-    for number in range(1000):
-        lines.put(b"%d\n" % number)
-    assert pipe.lines(1000) == [b"%d" % number for number in range(1000)]
-    assert lines.drain(PATIENCE_S)
-
-
-def test_a_writer_does_not_wait_for_a_reader_that_stalls(pipe: Pipe) -> None:
-    lines = stalled(pipe, 1_000_000)
-    for _ in range(1000):
-        lines.put(LINE * 100)  # would never return
-    assert not lines.drain(0.01)
-
-
 def test_lines_without_room_are_left_out_and_counted_in_their_place(pipe: Pipe) -> None:
     lines = stalled(pipe, 20_000)
     lines.tell = lambda count: lines.put(b"%d left out\n" % count)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections import Counter
 
 import pytest
@@ -29,16 +27,6 @@ def test_the_map_is_that_of_every_other_version() -> None:
         "😀": "one",
     }
     assert {key: three.name_for(key) for key in known} == known
-
-
-def test_the_map_is_that_of_every_other_process() -> None:
-    program = (
-        "from dispatcher.shards import Shards\n"
-        "found = Shards({name: name for name in ('b', 'a', 'c')})\n"
-        "print(*[found.name_for(str(n)) for n in range(50)])"
-    )
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
-    assert said == [shards("a", "b", "c").name_for(str(n)) for n in range(50)]
 
 
 def test_a_key_is_at_the_url_of_its_name() -> None:

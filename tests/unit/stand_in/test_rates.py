@@ -37,13 +37,6 @@ def test_a_bucket_fills_at_its_rate_and_no_further_than_its_burst() -> None:
     assert [taken(buckets, NOW + 1_000) for _ in range(3)] == [None, None, 10]
 
 
-def test_a_refusal_charges_nothing() -> None:
-    buckets = Buckets(STRICT)
-    taken(buckets, NOW)
-    assert [buckets.refusal("#ops", NOW) for _ in range(5)] == [1] * 5
-    assert taken(buckets, NOW + 1) is None
-
-
 def test_posts_share_the_workspace_and_one_that_a_channel_refuses_costs_it_nothing() -> None:
     traffic = Traffic(Setup(rate=STRICT, workspace_rate=Rate(burst=3, interval_s=20)))
     assert traffic.admit_post("#a", NOW) is None

@@ -23,10 +23,6 @@ def job_data(function: str = FUNCTION, *args: object) -> bytes:
     return json.dumps([function, None, list(args), {}]).encode()
 
 
-def test_a_sealed_event_opens_to_itself() -> None:
-    assert open_envelope("any", seal(EVENT).encode()) == EVENT
-
-
 def test_stock_rq_reads_what_we_seal() -> None:
     function, instance, arguments, keywords = JSONSerializer.loads(seal(EVENT).encode())  # type: ignore[no-untyped-call] # RQ's
     assert (function, instance, keywords) == (FUNCTION, None, {})
@@ -78,7 +74,7 @@ def test_job_data_that_is_small_only_while_it_is_compressed_is_refused() -> None
         open_envelope("job-1", zlib.compress(job_data(FUNCTION, {"category": "errors", "text": "x" * 50_000_000})))
 
 
-@pytest.mark.parametrize("letter", ["x", "\u00e9", "\u0436", "\U0001f525"])
+@pytest.mark.parametrize("letter", ["x", "\u00e9", "\U0001f525"])
 @pytest.mark.parametrize("pack", [bytes, zlib.compress], ids=["plain", "compressed"])
 def test_send_and_a_worker_take_events_of_the_same_size_however_they_are_written(
     letter: str, pack: Callable[[bytes], bytes]

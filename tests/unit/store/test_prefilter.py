@@ -61,10 +61,6 @@ def named(prefilter: Prefilter) -> list[str]:
     return [] if closed is None else [name for name in read(closed) if not name.startswith("@")]
 
 
-def test_while_nothing_was_refused_nothing_is_named(prefilter: Prefilter) -> None:
-    assert prefilter.call() is None
-
-
 def test_a_named_category_comes_with_all_scopes_that_its_events_ask_for(prefilter: Prefilter) -> None:
     pools = FirstOf((scope("guarantee:errors", "2/1h"), scope("shared", "3/1h")))
     close(prefilter, "errors", scope("global", "9/1s", "5/1h"), pools, scope("category:errors", "4/1d fixed"))
