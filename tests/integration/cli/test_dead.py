@@ -51,7 +51,6 @@ from tests.support.servers import Database, RedisServer
 from tests.support.stage import UNPACED, Stage, policy_of
 
 BINARY: Final = b'\x80\x00["dispatcher.jobs.dispatch"\xff\x1b[31m\n\x00'
-MANY: Final = 5_000
 FEW: Final = 3 * CHUNK
 
 
@@ -426,46 +425,6 @@ def test_a_wait_ends_with_its_time(redis: Database, dead: InProcess) -> None:
 
 
 @contextmanager
-def replaying(redis: Database, url: str) -> Iterator[Forked]:
-    """A replay of all that has begun; it holds still no longer than it takes to come back from here."""
-    with started("dead", "replay", "--all", DISPATCHER_REDIS_URL=url) as process:
-        until(lambda: redis.hget(KEYS.totals, "replayed"), "the first chunk")
-        yield process
-
-
-def test_each_is_replayed_exactly_once_though_the_replay_is_killed(
-    redis: Database, redis_url: str, dead: InProcess
-) -> None:
-    bury(redis, numbered(MANY))
-    with replaying(redis, redis_url) as process:
-        process.kill()
-        assert process.wait(PATIENCE_S) == -signal.SIGKILL
-    first = balanced(redis)["replayed"]
-    assert 0 < first < MANY
-    assert len(buried(redis)) + len(on_lanes(redis)) == MANY
-
-    result = dead("replay", "--all")
-    assert (result.code, result.out) == (0, f"{MANY - first} replayed, 0 skipped, 0 gone\n")
-    assert on_lanes(redis) == [f"e{n}" for n in range(MANY)]
-    assert buried(redis) == []
-    totals = balanced(redis)
-    assert (totals["replayed"], totals["dead"], totals["enqueued"]) == (MANY, MANY, 2 * MANY)
-
-
-def test_an_interrupted_replay_ends_its_chunk_and_says_how_far_it_came(redis: Database, redis_url: str) -> None:
-    bury(redis, numbered(MANY))
-    with replaying(redis, redis_url) as process:
-        process.send_signal(signal.SIGINT)
-        result = ended(process)
-    count = balanced(redis)["replayed"]
-    assert 0 < count < MANY
-    assert (result.code, result.out) == (130, "")
-    said = f"error: interrupted: {count} replayed, 0 skipped, 0 gone; run it again for the rest\n"
-    assert result.err.endswith(said)
-    assert trail(redis) == [("dead replay", count)]
-
-
-@contextmanager
 def held(server: RedisServer, *arguments: str) -> Iterator[tuple[Forked, threading.Event]]:
     """``dispatcher dead ARGUMENTS`` that asks for its second chunk, and gets no answer until the event is set."""
     is_held, goes_on = threading.Event(), threading.Event()
@@ -480,6 +439,40 @@ def held(server: RedisServer, *arguments: str) -> Iterator[tuple[Forked, threadi
         with started("dead", *arguments, DISPATCHER_REDIS_URL=proxy.url) as process:
             until(is_held.is_set, "the second chunk")
             yield process, goes_on
+
+
+def test_each_is_replayed_exactly_once_though_the_replay_is_killed(own_server: RedisServer) -> None:
+    with own_server.client() as redis:
+        bury(redis, numbered(FEW))
+        with held(own_server, "replay", "--all") as (process, goes_on):
+            process.kill()
+            assert process.wait(PATIENCE_S) == -signal.SIGKILL
+            goes_on.set()
+        first = balanced(redis)["replayed"]
+        assert 0 < first < FEW
+        assert len(buried(redis)) + len(on_lanes(redis)) == FEW
+
+        result = run("dead", "replay", "--all", DISPATCHER_REDIS_URL=own_server.url)
+        assert (result.code, result.out) == (0, f"{FEW - first} replayed, 0 skipped, 0 gone\n")
+        assert on_lanes(redis) == [f"e{n}" for n in range(FEW)]
+        assert buried(redis) == []
+        totals = balanced(redis)
+        assert (totals["replayed"], totals["dead"], totals["enqueued"]) == (FEW, FEW, 2 * FEW)
+
+
+def test_an_interrupted_replay_ends_its_chunk_and_says_how_far_it_came(own_server: RedisServer) -> None:
+    with own_server.client() as redis:
+        bury(redis, numbered(FEW))
+        with held(own_server, "replay", "--all") as (process, goes_on):
+            process.send_signal(signal.SIGINT)
+            goes_on.set()
+            result = ended(process)
+        count = balanced(redis)["replayed"]
+        assert 0 < count < FEW
+        assert (result.code, result.out) == (130, "")
+        said = f"error: interrupted: {count} replayed, 0 skipped, 0 gone; run it again for the rest\n"
+        assert result.err.endswith(said)
+        assert trail(redis) == [("dead replay", count)]
 
 
 def test_an_interrupted_purge_stands_in_the_trail_with_what_it_has_removed(own_server: RedisServer) -> None:
