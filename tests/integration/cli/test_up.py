@@ -350,7 +350,7 @@ def test_a_second_signal_stops_at_once_and_the_event_is_posted_next_time(up: Up,
     hold.release()
     assert processes_in(place) == {}
     assert snapshot_afterwards(place).in_flight == 1
-    up()
+    up(DISPATCHER_RECONCILE_GRACE="0")
     await_sent(place, 1)
     assert {posted.mark for posted in slack.ledger.posted()} == {mark_of("e1")}
 
