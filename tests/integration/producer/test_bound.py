@@ -189,11 +189,10 @@ def test_an_open_connection_to_a_server_that_hangs_is_waited_for_once(
         producer = Producer(client)
         producer.send("errors", "x")
         own_server.freeze()
-        for _ in range(2):
-            begun = time.monotonic()
-            with pytest.raises(QueueUnavailable):
-                producer.send("errors", "y", id="y")
-            assert 1.9 < time.monotonic() - begun < WITHIN_S + BUSY_S
+        begun = time.monotonic()
+        with pytest.raises(QueueUnavailable):
+            producer.send("errors", "y", id="y")
+        assert 1.9 < time.monotonic() - begun < WITHIN_S + BUSY_S
         own_server.cont()
         assert producer.send("errors", "y", id="y") == "y"
 
