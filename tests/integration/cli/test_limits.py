@@ -61,14 +61,6 @@ def test_a_warning_is_no_fault() -> None:
     assert "warning" not in result.out
 
 
-def test_every_fault_is_said_at_once_with_its_place() -> None:
-    Path("bad.yaml").write_text("global: {limits: [10/30]}\ncategoris: {}\ndefaults: {channel: no}\n", encoding="utf-8")
-    result = run("limits", "check", "bad.yaml")
-    assert (result.code, result.out) == (78, "")
-    places = [line.split(": ")[2] for line in result.err.splitlines()]
-    assert places == ["bad.yaml:1:19", "bad.yaml:2:1", "bad.yaml:3:21"]
-
-
 def test_the_use_of_each_limit_is_shown(redis: Database, redis_url: str) -> None:
     Path("limits.yaml").write_text(
         "global: {limits: [100/30m]}\n"
@@ -267,9 +259,11 @@ def test_a_file_is_put_in_force_as_a_new_version_each_time(redis: Database, env:
     assert "@" in version.by
 
 
-def test_a_file_with_faults_is_not_put_in_force(redis: Database, env: dict[str, str]) -> None:
+def test_every_fault_of_a_file_is_said_at_once_with_its_place_and_none_is_put_in_force(
+    redis: Database, env: dict[str, str]
+) -> None:
     write("bad.yaml", "global: {limits: [10/30]}\ncategoris: {}\n")
-    for command in ("apply", "diff"):
+    for command in ("check", "apply", "diff"):
         result = run("limits", command, "bad.yaml", **env)
         assert (result.code, result.out) == (78, "")
         assert [line.split(": ")[2] for line in result.err.splitlines()] == ["bad.yaml:1:19", "bad.yaml:2:1"]
