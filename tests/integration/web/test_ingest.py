@@ -144,11 +144,8 @@ def test_an_invalid_event_is_told_with_its_place_in_the_words_of_the_producer(
         (b"{", "not JSON at character 2"),
         (b"\xff{}", "not UTF-8 at byte 1"),
         (b"[" * 100_000, "nested too deeply"),
-        (b'{"category":"a","category":"b","text":"x"}', "the key 'category' stands more than once"),
-        (b'{"category":"a","text":"x","max_age":NaN}', "NaN is no number"),
-        (b"1" * 5_000, "holds a number of more than"),
     ],
-    ids=["empty", "cut", "not UTF-8", "deep", "a key twice", "NaN", "a long number"],
+    ids=["empty", "cut", "not UTF-8", "deep"],
 )
 def test_a_body_that_is_no_json_is_400_and_says_where(serving: Serving, body: bytes, words: str) -> None:
     answer = serving.post("/v1/events", body)
