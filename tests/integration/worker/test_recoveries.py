@@ -219,12 +219,14 @@ def test_what_waits_for_its_channel_is_never_posted_and_gives_its_slots_back(sta
     assert stage.line("#paced") == []
 
 
-def test_the_only_suppressed_one_is_never_posted(stage: Stage, ann: Worker) -> None:
+def test_the_only_suppressed_one_is_never_posted_and_leaves_no_digest(stage: Stage, ann: Worker) -> None:
     stage.send("x", category="told")
     fire(stage, "f", category="told")
     ann.run()
+    assert stage.snapshot().all_tallies == 1
     resolve(stage, "r", category="told")
     ann.run()
+    assert stage.snapshot().all_tallies == 0
     stage.clock.now_us += HOUR_US
     ann.run()
     assert "f" not in ann.desk.posts
@@ -357,9 +359,7 @@ def test_where_slack_refuses_the_edit_a_message_says_it(stage: Stage, ann: Worke
     fire(stage, "f")
     ann.run()
     post = ann.desk.reply
-    ann.desk.reply = lambda message: (
-        Rejected("edit_window_closed", "") if not message.channel.startswith("x") else post(message)
-    )
+    ann.desk.reply = lambda _: Rejected("edit_window_closed", "")
     resolve(stage, "r")
     ann.deliver(ann.go())
     ann.desk.reply = post
@@ -647,17 +647,6 @@ def test_repeats_of_a_failure_that_an_operator_cancels_are_told_with_its_end_and
     ann.run()
     assert ann.desk.posts == ["x", "s"]
     assert ann.desk.edits == []
-
-
-def test_an_event_that_waits_alone_for_a_digest_leaves_none_when_its_failure_is_over(stage: Stage, ann: Worker) -> None:
-    stage.send("x", category="told")
-    fire(stage, "f", category="told")
-    ann.run()
-    assert stage.snapshot().all_tallies == 1
-    resolve(stage, "r", "told")
-    ann.run()
-    assert stage.snapshot().all_tallies == 0
-    assert ends(stage)["f"] == "dropped resolved"
 
 
 def test_repeats_of_a_failure_whose_header_is_spoilt_are_forgotten_at_the_end_of_its_age(redis: Database) -> None:
