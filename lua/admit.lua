@@ -15,6 +15,7 @@
 --              its name in the books | ""], ...],
 --            "kind": [position of its kind for each request, or 0 where a refusal ends nothing, ...],
 --            "told": [[text for the record, ...] for each limit, ...] for each scope,
+--            "said": {position of a scope: the last part of the text for the record, where it is not {}} | absent,
 --            "shadows", "shadow_names": see shadow_caster | absent,
 --            "tallies": [{"id", "delay_us", "samples": [[position of a request, text], ...],
 --              "is_of_repeats": true | absent}, ...] | absent: they count suppressed events,
@@ -145,7 +146,7 @@ local function why_of(kind, verdict)
   end
   local scope, window, retry_after = string.match(verdict, '(%d+),(%d+),(%d+)')
   local told = call.told[tonumber(scope)][tonumber(window)]
-  local said = call.others and is_once(tonumber(scope)) and first_of(tonumber(scope)) or '{}'
+  local said = call.others and is_once(tonumber(scope)) and first_of(tonumber(scope)) or call.said and call.said[scope] or '{}'
   return '["' .. kind[4] .. '","' .. kind[1] .. '",' .. told .. retry_after .. '],' .. said .. ']'
 end
 

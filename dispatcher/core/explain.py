@@ -13,7 +13,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
-from dispatcher.core.limits import Denied, Kind, Limit, Reason, is_repeat
+from dispatcher.core.limits import Denied, Kind, Limit, Reason, is_repeat, refused_by
 from dispatcher.core.quiet import QUIET_PREFIX
 from dispatcher.core.silences import SILENCE_PREFIX, Silence
 from dispatcher.core.units import US, format_duration
@@ -50,6 +50,7 @@ class Decision:
     it was meant for, which is gone: ``channel`` is its category's fallback. ``text`` is the beginning of the event's
     text, as far as it is kept; ``priority`` is known where the labels are. Of a duplicate whose first decision is no
     longer kept only ``outcome`` and ``reason`` are known. ``repeats`` are those of the event that no message counts.
+    ``refused_by`` is the part of the limit that refused it, where a slot of the limit is kept for a digest or notice.
     """
 
     id: str
@@ -72,6 +73,7 @@ class Decision:
     priority: str | None = None
     instead_of: str | None = None
     repeats: int = 0
+    refused_by: str | None = None
 
 
 class State(StrEnum):
@@ -220,7 +222,8 @@ def why(decision: Decision, at: Clock) -> str:
         since = "" if decision.since_us is None else f" from {at(decision.since_us)}"
         return f"silenced{since} until {at(decision.fits_at_us)}{_words(decision.detail)}"
     if _is_of_a_limit(decision):
-        return f"{_used_up(decision.scope or '', decision.limit or '')}; {_fits(decision, at)}"
+        used_up = _used_up(decision.scope or "", decision.limit or "", decision.refused_by)
+        return f"{used_up}; {_fits(decision, at)}"
     return (decision.detail or "").removesuffix(".")
 
 
@@ -228,14 +231,14 @@ def dropped(denied: Denied, now_us: int, at: Clock, outcome: str = "dropped") ->
     """As ``ended``, of an event that a limit drops or digests now: for storms, in a quarter of the time."""
     if is_repeat(denied):
         return f"A repeat of {_ANOTHER}."
-    used_up, fits_us = _used_up(denied.scope, str(denied.limit)), denied.retry_after_us
+    used_up, fits_us = _used_up(denied.scope, str(denied.limit), refused_by(denied)), denied.retry_after_us
     if fits_us > denied.limit.window_us:
         return f"{_OUTCOMES[outcome]} at {at(now_us)}: {used_up}; {_HELD}."
     return f"{_OUTCOMES[outcome]} at {at(now_us)}: {used_up}; it would have fitted at {at(now_us + fits_us)}."
 
 
-def sentence_of(facts: Mapping[str, Any], now_us: int, at: Clock) -> str:
-    """The sentence of an event that ends now, of what its log line says."""
+def sentence_of(facts: Mapping[str, Any], now_us: int, at: Clock, denied: Denied | None = None) -> str:
+    """The sentence of an event that ends now, of what its log line says; ``denied`` where it was."""
     told: dict[str, Any] = {name: facts.get(name) for name in _IN_LINES}
     if told["reason"] == Reason.REPEAT and told["outcome"] != "dead":
         told["detail"] = None  # a line does not say whether the first event has been admitted
@@ -247,6 +250,7 @@ def sentence_of(facts: Mapping[str, Any], now_us: int, at: Clock) -> str:
         fits_at_us=fits_at_us if until_s is None else round(until_s * US),
         copies=facts.get("perhaps_copies", 0),
         since_us=None if facts.get("since") is None else round(facts["since"] * US),
+        refused_by=refused_by(denied),
         **told,
     )
     return ended(decision, at)
@@ -498,8 +502,15 @@ def _fits(decision: Decision, at: Clock) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _used_up(scope: str, limit: str) -> str:
-    return f"{scope_words(scope)} had used {limit_words(limit)}"
+def _used_up(scope: str, limit: str, refused_by: str | None) -> str:
+    name, _, own = (refused_by or "").partition(" ")
+    whole, part = _parsed(limit), _parsed(own)
+    if whole is None or part is None:
+        return f"{scope_words(scope)} had used {limit_words(limit)}"
+    used = _use(part.max, whole)
+    if name.startswith(("digest:", "kept:")):
+        return f"{scope_words(scope)} had used the {used} that it keeps for its notice or digest"
+    return f"{scope_words(scope)} had used {used}, beside {whole.max - part.max} that it keeps for its notice or digest"
 
 
 def _parsed(limit: str) -> Limit | None:

@@ -245,6 +245,22 @@ class Denied:
 
 Verdict: TypeAlias = Admitted | Denied
 
+
+@dataclass(frozen=True, slots=True)
+class DeniedInPart(Denied):
+    """A denial in the words of the limits file: of its ``limit`` a slot is kept for a digest or notice.
+
+    ``refused_by`` is the part of the limit that had no room: ``singles:errors 9/30m``.
+    """
+
+    refused_by: str
+
+
+def refused_by(denied: Denied | None) -> str | None:
+    """Which part of its limit refused, where the limit has parts."""
+    return denied.refused_by if isinstance(denied, DeniedInPart) else None
+
+
 ONCE_PREFIX: Final = "once:"
 """What the names of scopes begin with that admit one event about the same thing; see ``core.once``."""
 

@@ -6,11 +6,11 @@ Frozen, free of I/O and clock. Instants and spans are integer microseconds of th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from dispatcher.core.limits import Denied, Kind, Limit
+from dispatcher.core.limits import Denied, DeniedInPart, Kind, Limit
 from dispatcher.core.units import US
 
 MOST_SAMPLES: Final = 5
@@ -60,8 +60,10 @@ class Counting:
 
     def known(self, denied: Denied) -> Denied:
         """The denial in the words of the limits file."""
-        scope, limit = self.named.get(denied.scope, (denied.scope, denied.limit))
-        return replace(denied, scope=scope, limit=limit)
+        named = self.named.get(denied.scope)
+        if named is None:
+            return denied
+        return DeniedInPart(*named, denied.retry_after_us, refused_by=f"{denied.scope} {denied.limit}")
 
 
 def counting_of(  # noqa: PLR0913 - limits by name

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, assert_never
 
-from dispatcher.core.limits import HOLDING_US, Denied, Kind, Reason, all_scopes, is_repeat
+from dispatcher.core.limits import HOLDING_US, Denied, Kind, Reason, all_scopes, is_repeat, refused_by
 from dispatcher.core.policy import Backoff, OnLimit, Policy, is_quiet_line, limit_reason, quiet_line
 from dispatcher.core.posts import Ambiguous, Paused, PostResult, RateLimitedBySlack, Receipt, Rejected, Retryable
 from dispatcher.core.quiet import QuietThen
@@ -300,7 +300,8 @@ def denied(candidate: Candidate, verdict: Denied, policy: Policy) -> Settlement 
         case OnLimit.DEFER:
             return Deferral(candidate, policy.line(leased.event), rule.max_parked, verdict, counting=counting)
         case OnLimit.DEAD_LETTER | OnLimit.DIGEST:  # with digest, only a replayed event comes here
-            detail = f"{known.scope} had used its {known.limit}"
+            kept = "" if refused_by(known) is None else ", but for what it keeps for its notice or digest"
+            detail = f"{known.scope} had used its {known.limit}{kept}"
             letter = DeadLettered(reason, detail, denied=known, counting=counting if gives_notice else None)
             return Settlement(leased, terms, letter, slots)
         case _:

@@ -263,7 +263,8 @@ class EventLog:
                 parked.append(entry)
             else:
                 seen = _seen(settlement.subject.seen_us) if isinstance(settlement.subject, Leased) else {}
-                told.append({**entry, **seen, "sentence": sentence_of(entry, now_us, at)})
+                denied = settlement.outcome.denied if isinstance(settlement.outcome, Dropped | DeadLettered) else None
+                told.append({**entry, **seen, "sentence": sentence_of(entry, now_us, at, denied)})
         self._write_all("event.settled", told)
         self._write_all("event.parked", parked)
         self._tell_of_parts(settlements)

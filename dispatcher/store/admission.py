@@ -18,6 +18,7 @@ from dispatcher.core.limits import (
     Bounds,
     Demand,
     Denied,
+    DeniedInPart,
     FirstOf,
     Kind,
     Limit,
@@ -410,6 +411,13 @@ class Ends:
             "kinds": self._rows,
             "told": [told_of(scope, named.get(scope.name)) for scope in call.scopes],
         }
+        parts = {
+            str(position): encode({"refused_by": f"{scope.name} {scope.limits[0]}"}).decode()
+            for position, scope in enumerate(call.scopes, 1)
+            if scope.name in named
+        }
+        if parts:
+            facts["said"] = parts
         if any(self._other_of) or any(_asks_once(each.candidate) for each in self._asking):
             facts["others"] = self._other_of
         if about := self._about():
@@ -486,5 +494,8 @@ class Ends:
 
 def read_joined(name: str, why: str, seen: str, refused: str) -> Suppressed:
     """A buffered single that admit.lua ended, since a second event of its category was suppressed."""
-    _, category, _, (scope, limit, retry_after_us), _ = decode(why)
-    return Suppressed(name, category, Denied(scope, Limit.parse(limit), retry_after_us), int(seen), int(refused))
+    _, category, _, (scope, limit, retry_after_us), said = decode(why)
+    denied = Denied(scope, Limit.parse(limit), retry_after_us)
+    if part := said.get("refused_by"):
+        denied = DeniedInPart(scope, denied.limit, retry_after_us, refused_by=part)
+    return Suppressed(name, category, denied, int(seen), int(refused))

@@ -60,6 +60,8 @@ class DeadLetter:
     channel: str | None = None
     """The channel that it was for, or its fallback. Of an edit: the channel of the message, as Slack names it. None if
     unknown."""
+    refused_by: str | None = None
+    """As of a ``Decision``."""
 
     @property
     def name(self) -> str:
@@ -95,6 +97,7 @@ class DeadLetter:
             copies=self.copies,
             since_us=self.since_us,
             repeats=self.repeats,
+            refused_by=self.refused_by,
         )
 
     def content(self) -> bytes:
@@ -301,4 +304,5 @@ def read_letter(entry: bytes, fields: dict[bytes, bytes]) -> DeadLetter:
         header=text(b"header"),
         repeats=number(b"repeats") or 0,
         channel=text(b"channel"),
+        refused_by=text(b"refused_by"),
     )

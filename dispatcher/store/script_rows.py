@@ -22,6 +22,7 @@ from dispatcher.core.limits import (
     all_scopes,
     alternatives_of,
     is_once,
+    refused_by,
 )
 from dispatcher.core.policy import EDITS, GUARANTEE_PREFIX, limit_reason
 from dispatcher.core.recovery import scope_of_key, subject_of, tally_id
@@ -467,6 +468,7 @@ def _letter(outcome: DeadLettered, settlement: Settlement) -> dict[str, str]:
             "scope": outcome.denied.scope,
             "limit": str(outcome.denied.limit),
             "retry_after_us": str(outcome.denied.retry_after_us),
+            **in_part(outcome.denied),
         }
     if outcome.until_us is not None:
         letter["fits_at"] = str(outcome.until_us)
@@ -560,7 +562,13 @@ def told_of(scope: Scope, known: tuple[str, Limit] | None = None) -> list[str]:
 
 def _text(outcome: str, reason: Reason, category: str | None, denied: Denied | None, said: dict[str, Any]) -> str:
     refusal = None if denied is None else [denied.scope, str(denied.limit), denied.retry_after_us]
-    return encode([outcome, category, reason.value, refusal, said]).decode()
+    return encode([outcome, category, reason.value, refusal, said | in_part(denied)]).decode()
+
+
+def in_part(denied: Denied | None) -> dict[str, str]:
+    """What a decision and a dead letter say of the part of a limit that refused; nothing of a limit without parts."""
+    part = refused_by(denied)
+    return {} if part is None else {"refused_by": part}
 
 
 def read_new(job_id: str, payload: bytes, seq: int, seen_us: int) -> Leased | Undecodable:

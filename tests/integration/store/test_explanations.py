@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import time
 from dataclasses import replace
@@ -19,14 +20,15 @@ from dispatcher.core.explain import State
 from dispatcher.core.limits import Bounds, Limit
 from dispatcher.core.policy import CategoryRule, OnLimit
 from dispatcher.core.posts import Ambiguous, Paused, RateLimitedBySlack, Retryable
-from dispatcher.core.states import GRACE_US
+from dispatcher.core.states import GRACE_US, Sent
 from dispatcher.core.units import US, Lane
-from dispatcher.logs.event_log import facts_of
+from dispatcher.logs.event_log import EventLog, build_log, facts_of
 from dispatcher.server.scripts import read_script
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.explanations import ExplainCalls, Explanations, ids_of
 from dispatcher.store.operator_controls import Pausing
 from dispatcher.store.parked_events import ParkedEvents, ParkedFilter
+from tests.support.digests import DELAY_S, storm, telling_policy, wait_until
 from tests.support.doubles import START_US
 from tests.support.servers import Database, RedisServer
 from tests.support.stage import BACKOFF_US, LEASE_US, UNPACED, Stage, Worker, policy_of
@@ -90,6 +92,56 @@ def test_a_dead_letter_says_why_and_whether_it_is_kept(stage: Stage, ann: Worker
     letters.purge(letters.find(Filter()))
     purged = explain(stage, "b")
     assert (purged.sentence, purged.outcome, purged.dead_letter) == (said, "dead", False)
+
+
+@pytest.mark.parametrize(
+    ("limits", "guarantee", "on_limit", "said"),
+    [
+        ("3/30m", 0, OnLimit.DIGEST, "Counted into a digest at 10:53:20: category errors had used 2 of 3 in 30 min"),
+        ("3/30m", 0, OnLimit.DROP, "Dropped at 10:53:20: category errors had used 2 of 3 in 30 min"),
+        ("3/30m", 0, OnLimit.DEAD_LETTER, "Dead letter at 10:53:20: category errors had used 2 of 3 in 30 min"),
+        ("", 3, OnLimit.DROP, "Dropped at 10:53:20: the guarantee of errors had used 2 of 3 in 30 min"),
+    ],
+)
+def test_of_a_limit_that_keeps_a_slot_for_a_message_it_is_told_how_much_events_had_used(
+    redis: Database, limits: str, guarantee: int, on_limit: OnLimit, said: str
+) -> None:
+    policy = telling_policy(limits, "3/30m", on_limit, notice=on_limit is not OnLimit.DIGEST, guarantee=guarantee)
+    stage = Stage(redis, policy)
+    ann = stage.worker("ann")
+    stage.send("a", "b", "c", "d", channel=UNPACED)
+    ann.run()
+    kept = f"{said}, beside 1 that it keeps for its notice or digest; it would have fitted at 11:23:20."
+    assert [explain(stage, id_).sentence for id_ in ("c", "d")] == [kept, kept]
+    assert explain(stage, "d").limit == "3/30m"
+    lines = io.StringIO()
+    log = EventLog(build_log(style="json", stream=lines), clock=stage.clock)
+    log.settled([each for each in ann.told.settlements if not isinstance(each.outcome, Sent)])
+    log.digested(ann.told.digests)
+    assert {each["sentence"] for each in map(json.loads, lines.getvalue().splitlines()) if "event_id" in each} == {kept}
+
+
+def test_a_digested_event_that_was_refused_the_slot_of_the_digest_says_so(redis: Database) -> None:
+    stage = Stage(redis, telling_policy())
+    ann = stage.worker("ann")
+    storm(stage, 3)
+    wait_until(stage, DELAY_S, ann)  # the third was alone, and posted in the slot of the digest
+    stage.send("alone", channel=UNPACED)
+    wait_until(stage, 2 * DELAY_S, ann)
+    stage.send("second", channel=UNPACED)
+    ann.run()
+    used = "category errors had used the 1 of 3 in 30 min that it keeps for its notice or digest"
+    assert explain(stage, "alone").sentence == (
+        f"Counted into a digest at 10:55:20: {used}; it would have fitted at 11:24:20."
+    )
+
+
+def test_the_detail_of_a_dead_letter_does_not_say_that_the_slot_of_a_notice_was_used(redis: Database) -> None:
+    stage = Stage(redis, telling_policy("2/30m", on_limit=OnLimit.DEAD_LETTER, notice=True))
+    stage.send("a", "b", channel=UNPACED)
+    stage.worker("ann").run()
+    said = "category:errors had used its 2/30m, but for what it keeps for its notice or digest"
+    assert explain(stage, "b").detail == said
 
 
 def test_a_dead_letter_is_told_though_its_decision_is_no_longer_kept(stage: Stage, ann: Worker) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import pytest
 
 from dispatcher.core.event import Event
-from dispatcher.core.limits import Denied, Limit, Reason
+from dispatcher.core.limits import Denied, DeniedInPart, Limit, Reason
 from dispatcher.core.policy import EDITS
 from dispatcher.core.posts import LeftOut, Part, Receipt
 from dispatcher.core.states import (
@@ -40,6 +40,7 @@ LEASED = Leased("job-1", Event("errors", "x", id="disk-1"), 1, 5_250_000)
 TERMS = Terms("#ops", None, (), 1, configured=True)
 EDIT_TERMS = replace(TERMS, channel=EDITS)
 DENIED = Denied("category:errors", Limit.parse("10/30m"), 1_500_000)
+IN_PART = DeniedInPart("category:errors", Limit.parse("10/30m"), 1_500_000, refused_by="singles:errors 9/30m")
 
 
 def lines(tell: Any, **options: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - a test's callable and options
@@ -98,6 +99,13 @@ SENTENCES: Final = [
         Dropped(DENIED, Reason.LIMIT_CATEGORY),
         "Dropped at 12:03:11: category errors had used 10 of 10 in 30 min; it would have fitted at 12:03:13.",
     ),
+    (
+        Dropped(IN_PART, Reason.LIMIT_CATEGORY),
+        (
+            "Dropped at 12:03:11: category errors had used 9 of 10 in 30 min, beside 1 that it keeps for its notice or "
+            "digest; it would have fitted at 12:03:13."
+        ),
+    ),
     (Sent(Receipt("C1", "1.1")), "Sent to #ops at 12:03:11."),
     (
         DeadLettered(Reason.REJECTED, "no such channel", "channel_not_found"),
@@ -110,7 +118,9 @@ SENTENCES: Final = [
 ]
 
 
-@pytest.mark.parametrize(("outcome", "said"), SENTENCES, ids=["dropped", "sent", "dead", "dead by a limit"])
+@pytest.mark.parametrize(
+    ("outcome", "said"), SENTENCES, ids=["dropped", "dropped by a part of a limit", "sent", "dead", "dead by a limit"]
+)
 def test_the_line_of_an_event_says_what_explain_says(
     outcome: Outcome, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
