@@ -3,13 +3,14 @@
 --
 -- @keys events leases lines timers cooldowns pause dead dead_ids awaited seen lane_high lane_normal lane_low
 -- @keys limited limited_older others others_older silences paused failures scheduled limits_version limits_files
--- @keys removed limited_log others_log endings
+-- @keys removed limited_log others_log endings layout
 -- @prefixes leased line waits
 -- KEYS      as in take.lua and settle.lua; and
 --           limits_files  HASH  number -> what a version of the limits says (publish.lua)
 --           removed       ZSET  as in removals.lua
+--           layout        STRING  the version of how the namespace stores things
 --           and then the RQ job of each of "ids" (HASH)
--- ARGV[1]   JSON {"now": us | absent, "ids": [id, ...],
+-- ARGV[1]   JSON {"now": us | absent, "ids": [id, ...], "layout": the version that the caller reads,
 --           "payloads": true: of all, else of those whose id is a digest, "limits": true | absent}
 -- Returns   [JSON {"now", "pause": {field: value}, "silences": {id: JSON}, "endings": {id: instant}, "paused": {category: JSON} | absent, "found": [facts, ...] for each id that is answered for,
 --           "version", "limits": of those in force and what it says, with "limits" and an event that waits for room},
@@ -24,7 +25,7 @@
 --             "job": {"lane": 1 to 3, "status", "enqueued_at", "replayed": true, "before": only near the head of its lane},
 --             "letter": [field, value, ...] of its dead letter without the payload,
 --             "decisions": [text of the pair of the record that tells of it, a line feed, its text and labels, ...], "seen": until when its id is remembered, "removed": when it was missed
---           Instants are strings.
+--           Instants are strings. {'layout', VERSION} where it is another.
 -- The names of leased, line and waits keys follow from what was found, as in take.lua.
 -- @include prelude
 -- @include record
@@ -38,6 +39,10 @@ local RECORD = { -- each index of the decision record, and its stream
   { K.limited, K.limited_log }, { K.limited_older, K.limited_log }, { K.others, K.others_log }, { K.others_older, K.others_log },
 }
 local call = cjson.decode(ARGV[1])
+local layout = redis.call('GET', K.layout)
+if layout and layout ~= call.layout then
+  return { 'layout', layout }
+end
 local near = math.ceil(NEAR / #call.ids)
 local now = microseconds(call.now)
 local owners = redis.call('ZRANGE', K.leases, 0, -1)

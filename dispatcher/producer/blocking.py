@@ -169,7 +169,7 @@ class Producer:
         """What happened to an event: where it is, or how it ended. The id is what ``send`` returned, or the RQ job's.
 
         Of one that was never handed over, or whose decision is no longer kept, ``state`` is ``unknown``. Writes
-        nothing. Raises ``QueueUnavailable``.
+        nothing. Raises ``QueueUnavailable``, and ``ConfigError`` as ``send`` does.
         """
         from dispatcher.server.connection import Script, translate_refusals
         from dispatcher.settings.content import policy_if_readable

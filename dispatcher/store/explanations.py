@@ -19,14 +19,14 @@ from dispatcher.core.states import is_digest_message
 from dispatcher.core.transitions import MAX_ATTEMPTS
 from dispatcher.core.units import US, Lane, is_utf8
 from dispatcher.errors import InvalidEvent
-from dispatcher.jsonio import decode, decode_answer
+from dispatcher.jsonio import answer_text, decode, decode_answer
 from dispatcher.server.connection import Client, JsonScript
-from dispatcher.server.keys import Keys
+from dispatcher.server.keys import LAYOUT_VERSION, Keys
 from dispatcher.store.dead_letters import DeadLetter, read_letter
 from dispatcher.store.decisions import latest, read_row
 from dispatcher.store.forecast import SCRIPT, Forecast, InLine
 from dispatcher.store.id_search import NAMED, ids_beginning_with
-from dispatcher.store.intake import open_envelope
+from dispatcher.store.intake import open_envelope, wrong_layout
 from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.snapshot import Pause, PausedByHand, read_by_hand, read_pause
 from dispatcher.store.versions import content_of
@@ -119,16 +119,17 @@ class ExplainCalls:
 
     def __init__(self, keys: Keys, queue: QueueKeys) -> None:
         self._queue = queue
+        self._namespace = keys.namespace
         self._names = [
             keys.events, keys.leases, keys.lines, keys.timers, keys.cooldowns, keys.pause, keys.dead,
             keys.dead_ids, keys.awaited, keys.seen, *queue.lanes, *keys.decisions,
             keys.silences, keys.paused, keys.failures, keys.scheduled, keys.limits_version, keys.limits_versions[0],
-            keys.removed, *keys.decision_logs, keys.endings,
+            keys.removed, *keys.decision_logs, keys.endings, keys.layout,
         ]  # fmt: skip
 
     def call(self, ids: Sequence[str], *, payloads: bool, limits: bool = False) -> tuple[list[str], dict[str, Any]]:
         """Keys and the call, for ids on the queue; with ``limits``, for the content of those in force where needed."""
-        call: dict[str, Any] = {"ids": list(ids)}
+        call: dict[str, Any] = {"ids": list(ids), "layout": LAYOUT_VERSION}
         if payloads:
             call["payloads"] = True
         if limits:
@@ -136,7 +137,9 @@ class ExplainCalls:
         return [*self._names, *(self._queue.job(id_) for id_ in ids)], call
 
     def read(self, answer: Sequence[bytes]) -> Findings:
-        """The answer."""
+        """The answer. Raises ``ConfigError`` when the namespace has another layout."""
+        if answer_text(answer[0]) == "layout":
+            raise wrong_layout(answer_text(answer[1]), self._namespace)
         facts = decode_answer(answer[0])
         found = [
             Found(each["id"], decode(each["header"]) if "header" in each else None, each, payload)
@@ -151,7 +154,7 @@ class ExplainCalls:
 
 
 class Explanations:
-    """Explains events. Raises ``GateUnavailable`` when the server is away.
+    """Explains events. Raises ``GateUnavailable`` when the server is away, ``ConfigError`` where it refuses.
 
     When an event finds room follows from the limits: the ``policy``, or else what ``read_limits`` makes of those in
     force.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -36,6 +36,8 @@ from dispatcher.web.asked import Asked
 from dispatcher.web.problems import Problem
 from dispatcher.web.searching import search, search_on
 from dispatcher.web.threads import Threads
+
+T = TypeVar("T")
 
 MOST_SHOWN: Final = 1_000
 SHOWN: Final = 50
@@ -146,7 +148,7 @@ class Reading:
     async def dead_letter(self, request: Request, _body: bytes) -> Response:
         """``GET /v1/dead/{id}``: everything about one dead letter."""
         id_ = request.path_params["id"]
-        letter = await self._threads.run(lambda: letter_of(self._desk.dead_letters, id_))
+        letter = await self._checked(lambda: letter_of(self._desk.dead_letters, id_))
         if letter is None:
             raise Problem(HTTPStatus.NOT_FOUND, f"there is no dead letter of the id {id_!r}")
         return JSONResponse({**letter_document(letter), **payload_document(letter)})
@@ -164,11 +166,14 @@ class Reading:
         return await self._look(lambda: {"audit": self._desk.audit.newest(limit)})
 
     async def _look(self, look: Callable[[], Mapping[str, Any]]) -> Response:
-        def checked() -> Mapping[str, Any]:
+        return JSONResponse(await self._checked(look))
+
+    async def _checked(self, look: Callable[[], T]) -> T:
+        def checked() -> T:
             self._desk.check()
             return look()
 
-        return JSONResponse(await self._threads.run(checked))
+        return await self._threads.run(checked)
 
 
 def decision_filter(asked: Asked) -> Callable[[Decisions], DecisionFilter]:

@@ -14,7 +14,7 @@ import redis.asyncio
 from rq import Queue
 from rq.serializers import JSONSerializer
 
-from dispatcher import AsyncProducer, Explanation, Producer, QueueUnavailable
+from dispatcher import AsyncProducer, ConfigError, Explanation, Producer, QueueUnavailable
 from dispatcher.core.event import job_id_for
 from dispatcher.core.explain import State
 from dispatcher.core.limits import Bounds, Limit
@@ -23,6 +23,7 @@ from dispatcher.core.posts import Ambiguous, Paused, RateLimitedBySlack, Retryab
 from dispatcher.core.states import GRACE_US, Sent
 from dispatcher.core.units import US, Lane
 from dispatcher.logs.event_log import EventLog, build_log, facts_of
+from dispatcher.server.keys import Keys
 from dispatcher.server.scripts import read_script
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.explanations import ExplainCalls, Explanations, ids_of
@@ -614,6 +615,17 @@ def test_a_producer_can_ask(redis: Database, redis_url: str) -> None:
     assert (told.id, told.state) == (id_, State.WAITING)
     assert producer.explain("nobody").state is State.UNKNOWN
     assert asyncio.run(ask_async(redis_url, id_)) == told
+
+
+def test_a_producer_refuses_to_explain_where_the_namespace_has_another_layout(redis: Database, redis_url: str) -> None:
+    producer = Producer(redis)
+    id_ = producer.send("errors", "x")
+    redis.set(Keys("dispatcher").layout, "99")
+    for asked in (id_, "nobody"):
+        with pytest.raises(ConfigError, match="'dispatcher' holds key layout '99'"):
+            producer.explain(asked)
+        with pytest.raises(ConfigError, match="'dispatcher' holds key layout '99'"):
+            asyncio.run(ask_async(redis_url, asked))
 
 
 def test_a_producer_learns_from_the_limits_in_force_when_an_event_finds_room(redis: Database, redis_url: str) -> None:

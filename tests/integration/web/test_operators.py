@@ -16,6 +16,7 @@ import click
 import httpx
 import pytest
 from httpx import ASGITransport
+from redis.asyncio import Redis as AsyncRedis
 from starlette.routing import Route
 
 from dispatcher.cli.parked import parked
@@ -397,6 +398,28 @@ def test_the_description_names_every_route_and_each_is_opened_by_its_scope_alone
             allowed = nobody.request("PATCH", bare(path))
             assert allowed.status_code == 405
             assert method.upper() in allowed.headers["allow"].split(", ")
+
+
+def test_every_route_that_reads_the_namespace_refuses_another_layout(redis: Database, redis_url: str) -> None:
+    async def answers() -> dict[str, httpx.Response]:
+        async with (
+            AsyncRedis.from_url(redis_url) as connected,
+            httpx.AsyncClient(
+                transport=ASGITransport(app_on(redis_url, connected)), base_url="http://localhost"
+            ) as client,
+        ):
+            paths = (await client.get("/openapi.json")).json()["paths"]
+            asked = [path for path, methods in paths.items() if "get" in methods]
+            return {path: await client.get(re.sub(r"\{[^}]+\}", "seen", path)) for path in asked}
+
+    bury(redis, [{"category": "errors", "text": "x", "id": "seen"}])
+    redis.set(KEYS.layout, "99")
+    found = asyncio.run(answers())
+    assert {path for path, answer in found.items() if answer.status_code != 503} == {"/-/healthy", "/openapi.json"}
+    refused = {path: answer for path, answer in found.items() if "problem" in answer.headers["content-type"]}
+    problems = {path: answer.json()["detail"] for path, answer in refused.items()}
+    assert found.keys() - problems.keys() == {"/-/healthy", "/openapi.json", "/metrics"}
+    assert all("holds key layout '99'" in detail for detail in problems.values()), problems
 
 
 def test_the_description_names_the_parameters_that_are_read(desk: Serving, redis_url: str) -> None:
