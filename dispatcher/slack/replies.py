@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from hashlib import blake2b
@@ -106,20 +106,21 @@ def read_webhook_reply(status: int, headers: Mapping[str, str], body: str, chann
     return _problem(status, headers, code, "" if code else body)
 
 
-def retry_after_us(headers: Mapping[str, str]) -> int | None:
+def retry_after_us(headers: Mapping[str, str], now: datetime | None = None) -> int | None:
     """The cool-down in a Retry-After header, 1 s to ``MAX_COOL_DOWN_US``; ``None`` where there is none to read.
 
     Slack sends whole seconds. A fraction is taken too, and a date (which proxies send) is measured from the
-    answer's own Date, so that our clock does not matter. No text in either header raises.
+    answer's own Date, so that our clock (``now``) matters only without one. No text in either header raises.
     """
     value = headers.get("retry-after", "").strip()
     if _SECONDS.fullmatch(value):
         seconds = float(value)
     else:
-        until, now = _instant(value), _instant(headers.get("date", ""))
-        if until is None or now is None:
+        until = _instant(value)
+        if until is None:
             return None
-        seconds = (until - now).total_seconds()
+        since = _instant(headers.get("date", "")) or now or datetime.now(UTC)
+        seconds = (until - since).total_seconds()
     return math.ceil(min(max(seconds * US, US), MAX_COOL_DOWN_US))
 
 

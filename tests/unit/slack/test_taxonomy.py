@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -325,8 +328,26 @@ def test_no_header_makes_a_429_anything_but_a_cool_down(retry_after: str, date: 
     assert US <= result.retry_after_us <= MAX_COOL_DOWN_US
 
 
-def test_a_date_without_the_answers_own_date_is_left_to_the_default() -> None:
-    assert retry_after_us({"retry-after": "Fri, 20 Nov 2026 10:00:45 GMT"}) is None
+@pytest.mark.parametrize("own", [{}, {"date": "today"}])
+@pytest.mark.parametrize(
+    ("until", "expected_us"),
+    [("10:00:45", 45_000_000), ("09:59:00", 1_000_000), ("23:00:00", MAX_COOL_DOWN_US)],
+)
+def test_a_date_without_the_answers_own_date_is_measured_from_our_clock(
+    until: str, expected_us: int, own: dict[str, str]
+) -> None:
+    headers = {"retry-after": f"Fri, 20 Nov 2026 {until} GMT", **own}
+    assert retry_after_us(headers, now=datetime(2026, 11, 20, 10, tzinfo=UTC)) == expected_us
+
+
+def test_a_429_with_a_date_and_no_own_date_waits_until_then() -> None:
+    later = format_datetime(datetime.now(UTC) + timedelta(minutes=30), usegmt=True)
+    result = read_api_reply(429, {"retry-after": later}, {}, "#ops")
+    assert isinstance(result, RateLimitedBySlack)
+    assert 1_700 * US < result.retry_after_us <= 1_800 * US
+
+
+def test_without_a_retry_after_there_is_none() -> None:
     assert retry_after_us({}) is None
 
 
