@@ -137,9 +137,12 @@ def serve_on(  # noqa: PLR0913, PLR0917 - what the process has put together
     log: EventLog,
     interruption: Interruption,
 ) -> None:
-    """Serve on a socket until a signal; returns when what is in hand is finished."""
+    """Serve on a socket until a signal; returns when what is in hand is finished.
+
+    Raises ``ConfigError`` where a server that answers has another layout, or the queue belongs to another namespace.
+    """
     from dispatcher.app.operating import Desk
-    from dispatcher.app.serving import Readiness, connect_ingest, open_intake
+    from dispatcher.app.serving import Readiness, check_namespace, connect_ingest, open_intake, tell_outages
     from dispatcher.producer.blocking import ANSWER_TIMEOUT_S
     from dispatcher.web.app import App
     from dispatcher.web.hooks import Hooks
@@ -180,6 +183,10 @@ def serve_on(  # noqa: PLR0913, PLR0917 - what the process has put together
             log.say("tokens.read")
         return False
 
+    async def watch() -> None:
+        await tell_outages(Readiness(settings, connect_ingest(server)), server, log.say)
+
+    check_namespace(settings, server)
     with Threads() as threads:
-        run(build, listening, begun=begun, hung_up=hung_up)
+        run(build, listening, begun=begun, hung_up=hung_up, beside=watch)
     log.say("serve.stopped")

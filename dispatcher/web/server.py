@@ -7,7 +7,7 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -29,14 +29,15 @@ def run(
     *,
     begun: Callable[[], None],
     hung_up: Callable[[], bool],
+    beside: Callable[[], Coroutine[Any, Any, None]],
 ) -> None:
     """Serve until SIGTERM or SIGINT; then what is in hand is finished.
 
     ``build`` makes the application in the event loop; ``begun`` is called when signals are heard. ``hung_up`` is
-    called at SIGHUP, and says whether that ends the run as well.
+    called at SIGHUP, and says whether that ends the run as well. ``beside`` runs until the end.
     """
     sys.setswitchinterval(_SWITCH_S)
-    asyncio.run(_run(build, listening, begun, hung_up))
+    asyncio.run(_run(build, listening, begun, hung_up, beside))
 
 
 async def _run(
@@ -44,6 +45,7 @@ async def _run(
     listening: socket.socket,
     begun: Callable[[], None],
     hung_up: Callable[[], bool],
+    beside: Callable[[], Coroutine[Any, Any, None]],
 ) -> None:
     server = server_of(build())
     loop = asyncio.get_running_loop()
@@ -61,7 +63,11 @@ async def _run(
         loop.add_signal_handler(signal.SIGHUP, hangup)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # a parent that forked us has blocked it until now
     begun()
-    await server.serve([listening])
+    task = loop.create_task(beside())
+    try:
+        await server.serve([listening])
+    finally:
+        task.cancel()
 
 
 def server_of(app: Starlette) -> uvicorn.Server:

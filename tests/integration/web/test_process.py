@@ -15,6 +15,7 @@ import pytest
 from dispatcher.cli import serve
 from dispatcher.errors import ConfigError
 from dispatcher.server.keys import Keys
+from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.web.listening import listen
 from tests.integration.web.test_ingest import queued
 from tests.support.commands import run
@@ -145,6 +146,48 @@ def test_it_is_ready_when_redis_answers_and_limits_are_in_force(own_server: Redi
         assert client.get("/-/ready").status_code == 503
         assert client.get("/-/healthy").status_code == 200
         own_server.start()
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        (Keys("dispatcher").layout, "namespace 'dispatcher' holds key layout '99', this version reads layout"),
+        (QueueKeys("notifications").binding, "queue 'notifications' belongs to namespace '99', not to 'dispatcher'"),
+    ],
+    ids=["another layout", "a queue of another namespace"],
+)
+def test_what_no_waiting_helps_ends_the_start_and_is_why_a_process_is_not_ready(
+    redis: Database, redis_url: str, tmp_path: Path, key: str, said: str
+) -> None:
+    with Serving(redis_url, tmp_path) as serving, serving.client() as client:
+        assert serving.url
+        redis.set(key, "99")
+        assert said in client.get("/-/ready").json()["detail"]
+    refused = run("serve", "--port", "0", DISPATCHER_REDIS_URL=redis_url)
+    assert (refused.code, said in refused.err) == (78, True)
+
+
+def test_a_server_that_is_away_at_the_start_and_comes_back_is_told_once_each(
+    own_server: RedisServer, tmp_path: Path
+) -> None:
+    own_server.stop()
+    with Serving(own_server.url, tmp_path) as serving:
+        lost = serving.await_line("redis.lost")
+        assert (lost["level"], serving.url != "") == ("warning", True)
+        own_server.start()
+        assert serving.await_line("redis.found")["away_s"] > 0
+        with own_server.client() as redis:
+            redis.config_set("requirepass", "secret")
+        with own_server.client(password="secret") as redis:
+            redis.client_kill_filter(_type="normal", skipme=True)
+            until(lambda: len(serving.named("redis.lost")) == 2, "the refused login")
+            redis.config_set("requirepass", "")
+        assert "asks for a password" in serving.named("redis.lost")[1]["detail"]
+        until(lambda: len(serving.named("redis.found")) == 2, "the end of the refusal")
+        serving.signal(signal.SIGTERM)
+        assert serving.wait() == 0
+    events = [line["event"] for line in serving.lines()]
+    assert events == ["serve.started", "redis.lost", "redis.found", "redis.lost", "redis.found", "serve.stopped"]
 
 
 def test_a_full_server_is_a_reason_to_come_again_later(tmp_path: Path) -> None:
