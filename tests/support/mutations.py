@@ -106,11 +106,12 @@ def _walk(value: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
 
 
 FIELDS: Final = (
-    "attempt", "category", "channel", "counted", "deadline", "deaths", "unconfirmed", "entry", "first", "gone", "held",
-    "holds", "line", "buffered", "digest", "place", "rank", "replays", "resent", "root", "scheduled", "seen", "sent",
-    "seq", "shadow", "solo", "state", "takes", "timer", "unknown", "why",
+    "attempt", "back", "buffered", "category", "channel", "code", "counted", "deadline", "deaths", "digest", "entry",
+    "first", "gone", "held", "holds", "line", "order", "pace", "place", "posts", "rank", "replays", "resent", "root",
+    "scheduled", "seen", "sent", "seq", "shadow", "slots", "solo", "state", "takes", "timer", "trouble", "unconfirmed",
+    "unknown", "waited", "waits", "why",
 )  # fmt: skip
-"""What the header of a record may hold."""
+"""What the header of a record may hold: the fields that lua/include/record.lua knows."""
 
 NO_HEADERS: Final[dict[str, bytes]] = {
     "header of words": b"words",

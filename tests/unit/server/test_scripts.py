@@ -11,6 +11,7 @@ import pytest
 
 from dispatcher.data_files import data_file
 from dispatcher.server.scripts import read_script
+from tests.support.mutations import FIELDS
 
 SCRIPTS: Final = sorted(path.stem for path in data_file("lua", "take.lua").parent.glob("*.lua"))
 PARTS: Final = sorted(data_file("lua", "include", "plan.lua").parent.glob("*.lua"))
@@ -95,7 +96,8 @@ def test_a_script_declares_every_key_and_prefix_that_it_reads(name: str) -> None
     if "local at = K\n" not in text:
         return
     declared = re.findall(r"(\w+) = (?:KEYS|OURS)", text)
-    assert read_of_table(text) - {*declared, *OF_OTHERS} == set()
+    missing = read_of_table(text) - {*declared, *OF_OTHERS}
+    assert missing == set(), f"add to @keys or @prefixes of lua/{name}.lua"
 
 
 def table_of(part: Path, seen: frozenset[str] = frozenset()) -> set[str]:
@@ -111,7 +113,19 @@ def table_of(part: Path, seen: frozenset[str] = frozenset()) -> set[str]:
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.stem)
 def test_the_header_of_a_part_names_all_that_it_reads_of_its_table(part: Path) -> None:
-    assert read_of_table(code_of(part.read_text(encoding="utf-8"))) - table_of(part) == set()
+    missing = read_of_table(code_of(part.read_text(encoding="utf-8"))) - table_of(part)
+    assert missing == set(), f"add to the line '-- `at` names the keys' of lua/include/{part.name}"
+
+
+def test_each_field_of_a_header_is_checked_explained_and_spoilt_in_tests() -> None:
+    """A field that ``record.split`` does not check stops every script that meets a malformed one."""
+    record = data_file("lua", "include", "record.lua").read_text(encoding="utf-8")
+    comment, code = record.split("\nlocal record", 1)
+    checked = set(re.findall(r"(\w+) = ", code.partition("local IS_SOUND = {")[2].partition("\n  }\n")[0]))
+    everything = "".join(code_of(read_script(name)) for name in SCRIPTS)
+    assert set(re.findall(r"\bheader\.(\w+)", everything)) - checked == set(), "add to IS_SOUND in record.lua"
+    assert checked - set(re.findall(r"\w+", comment)) == set(), "add to the comment of record.lua"
+    assert checked ^ set(FIELDS) == set(), "add to FIELDS in tests/support/mutations.py"
 
 
 def test_a_function_of_a_table_that_goes_by_other_names_stays() -> None:
