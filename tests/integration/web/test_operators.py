@@ -227,9 +227,12 @@ def test_parked_events_are_listed_and_cancelled(shared_server: RedisServer, redi
     (tmp_path / "limits.yaml").write_text(LIMITS, encoding="utf-8")
     (tmp_path / "tokens").write_text(TOKENS, encoding="utf-8")
     stage = Stage(redis, read_limits(LIMITS, "limits.yaml").policy)
-    stage.clock.now_us = time.time_ns() // 1_000
+    stage.clock.now_us = time.time_ns() // 1_000 - 600_000_000
     ann = stage.worker("ann")
-    stage.send("one", "two", "three", category="reports")
+    stage.send("one", "two", category="reports")
+    work(ann)
+    stage.clock.forward(600)
+    stage.send("three", category="reports", channel="#ops")
     work(ann)
     stage.redis.delete(stage.keys.leases)
     with (
@@ -246,6 +249,8 @@ def test_parked_events_are_listed_and_cancelled(shared_server: RedisServer, redi
     ):
         listed = olga.get("/v1/parked?category=reports&text=text").json()["parked"]
         assert {each["id"] for each in listed} == {"two", "three"}
+        for asked, found in (("older_than=5m", ["two"]), ("channel=%23ops", ["three"]), ("reason=pace", [])):
+            assert [each["id"] for each in olga.get(f"/v1/parked?{asked}").json()["parked"]] == found, asked
         told = olga.post("/v1/parked/cancel", json={"category": "reports", "dry_run": True}).json()
         assert told == {"matched": 2, "cancelled": 0, "dry_run": True, "more": False}
         assert olga.post("/v1/parked/cancel", json={"ids": ["two"]}).json()["cancelled"] == 1
