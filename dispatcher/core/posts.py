@@ -40,7 +40,10 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class RateLimitedBySlack:
-    """Not posted; nobody may post to this channel for ``retry_after_us``. Uses no attempt."""
+    """Not posted; nobody may post to this channel for ``retry_after_us``. Uses no attempt.
+
+    If another channel cools down already, nobody may post anywhere until the later end.
+    """
 
     retry_after_us: int
     code: str

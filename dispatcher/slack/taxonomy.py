@@ -35,7 +35,11 @@ class Meaning(StrEnum):
     """What an answer says about the message, and so what is done next."""
 
     COOL_DOWN = "cool-down"
-    """Not posted: nobody posts to the channel for a while."""
+    """Not posted: nobody posts to the channel for a while.
+
+    If a second channel cools down meanwhile, nobody posts anywhere until the later end (lua/include/pause.lua): so a
+    long cool-down of one channel may stop all others.
+    """
     LATER = "later"
     """Not posted, since the request never left: a later attempt may do better."""
     AGAIN = "again"
@@ -55,7 +59,8 @@ class Meaning(StrEnum):
 class Row:
     """Codes (``*`` stands for anything) with one meaning; what an operator is told, and what to do about it.
 
-    ``remedy`` is empty only where the answer concerns one message alone.
+    ``remedy`` is empty only where the answer concerns one message alone. ``cool_down_us`` counts where the meaning is
+    a cool-down and Slack names no other time.
     """
 
     codes: tuple[str, ...]

@@ -75,11 +75,13 @@ def check_meaning(stage: Stage, row: Row, code: str | None) -> None:
 
 def go_well(worker: Worker) -> tuple[bool, int]:
     """From now on Slack answers as it should; whether a scan found the post, and how many may stand beside it."""
+    clock = worker.stage.clock
+    clock.now_us = max([clock.now_us, *worker.stage.snapshot().cooldowns.values()])
     for _ in range(5):
-        worker.stage.clock.now_us += 3 * GRACE_US
+        clock.now_us += 3 * GRACE_US
         worker.run()
     settlement = worker.told.settlements[-1]
-    assert isinstance(settlement.outcome, Sent)
+    assert isinstance(settlement.outcome, Sent), f"it waits still: {settlement.outcome}"
     return settlement.outcome.found, settlement.perhaps_posted
 
 
