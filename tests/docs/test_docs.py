@@ -13,6 +13,7 @@ import pytest
 from dispatcher.cli import exits
 from dispatcher.core.digests import Act, plan_of
 from dispatcher.core.event import Event
+from dispatcher.core.explain import Explanation
 from dispatcher.core.states import Step
 from dispatcher.core.tally import Tally, Telling, counting_of
 from dispatcher.settings.environment import variables
@@ -116,6 +117,13 @@ def test_every_decision_is_in_the_index() -> None:
 def test_the_table_of_variables_is_current() -> None:
     remedy = "run: python -m tests.docs.environment_table"
     assert environment_table.written_table() == environment_table.table(), remedy
+
+
+def test_every_field_of_an_explanation_is_documented_and_no_other() -> None:
+    table = section(DOCS / "operations.md", "Explaining").partition("| key | means |\n")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", table, re.MULTILINE)
+    documented = re.findall(r"\w+", " ".join(rows))
+    assert sorted(documented) == sorted(Explanation.__dataclass_fields__), "the table of keys in operations.md"
 
 
 def test_every_field_of_an_event_is_documented_and_no_other() -> None:
