@@ -98,11 +98,11 @@ def test_where_nothing_has_happened_a_scrape_shows_bounds_alone(redis: Database,
 
 def test_the_families_are_those_of_the_documentation(scraped: Scrape) -> None:
     documented = Path(__file__).parents[3].joinpath("docs/metrics.md").read_text(encoding="utf-8")
-    assert set(scraped.types) == GAUGES | COUNTERS | HISTOGRAMS
+    assert set(scraped.types) == GAUGES | COUNTERS | HISTOGRAMS, "tests/support/scrapes.py lists the families"
     for names, kind in ((GAUGES, "gauge"), (COUNTERS, "counter"), (HISTOGRAMS, "histogram")):
         assert {scraped.types[name] for name in names} == {kind}
     for name in GAUGES | HISTOGRAMS | {f"{name}_total" for name in COUNTERS}:
-        assert f"`dispatcher_{name}`" in documented, name
+        assert f"`dispatcher_{name}`" in documented, f"add {name} to the table in docs/metrics.md"
 
 
 @pytest.fixture
@@ -261,9 +261,12 @@ def test_a_scrape_has_less_than_5000_series_where_everything_has_happened_in_eac
     redis.hset(KEYS.shadowed, mapping={f"category:{name} {limit}": 1 for name in names for limit in ("1/1h", "2/1h")})
     waited = ("nothing", "limit", "pace", "cooldown", "retry", "paused", "quiet")
     took = {f"delivery {word} {lane.value} {n}": 1 for word in waited for lane in Lane for n in range(1, 17)}
+    took |= {"seconds chat.postMessage 1": 1, "letters expired": 1}
     redis.hset(KEYS.metrics, mapping={**took, **{f"slack method{n} ok": 1 for n in range(300)}})
     redis.zadd(KEYS.cooldowns, {f"#{name}": 4e15 for name in names})
     scraped = Scrape.of(run("metrics", **env).out)
+    names_of_samples = GAUGES | {f"{name}_total" for name in COUNTERS} | {f"{name}_count" for name in HISTOGRAMS}
+    assert {name for name in names_of_samples if not scraped.samples.get(name)} == set(), "not counted: fill it above"
     assert 4_000 < scraped.series < 5_000
     assert len(scraped.by("parked", "category")) == 151
 
