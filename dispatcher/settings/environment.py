@@ -1,6 +1,7 @@
 """The settings: every variable of the environment, its type, default and meaning.
 
-``Settings`` itself reads nothing; ``loading.load_settings`` fills it from the environment and ``.env``.
+``Settings`` itself reads nothing; ``loading.load_settings`` fills it from the environment and ``.env``. ``plain`` reads
+the same variables a second time, without pydantic, for commands that have to start quickly.
 """
 
 from __future__ import annotations
