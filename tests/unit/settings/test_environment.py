@@ -6,6 +6,7 @@ import subprocess
 import sys
 from datetime import timedelta
 from pathlib import Path
+from typing import Final
 from urllib.parse import quote
 
 import pytest
@@ -466,20 +467,29 @@ def test_a_wrong_value_is_named_with_what_was_expected(env: dict[str, str], prob
     assert "s3cr3t" not in problem
 
 
-@pytest.mark.parametrize(
-    ("name", "least", "most"),
-    [
-        ("SLACK_TIMEOUT", ("100ms", "99ms"), ("5m", "300.1s")),
-        ("LEASE", ("10.001s", "10s"), ("1d", "86400.1s")),
-        ("RECONCILE_GRACE", ("0", "-1"), ("1d", "86400.1s")),
-        ("DEDUP_WINDOW", ("1s", "999ms"), ("366d", "31622400.1s")),
-        ("MAX_WAITING", ("1", "0"), ("1000000000", "1000000001")),
-        ("BATCH", ("1", "0"), ("1024", "1025")),
-        ("METRICS_CATEGORIES", ("0", "-1"), ("150", "151")),
-    ],
-)
+BOUNDS: Final = [
+    ("SLACK_TIMEOUT", ("100ms", "99ms"), ("5m", "300.1s")),
+    ("LEASE", ("10.001s", "10s"), ("1d", "86400.1s")),
+    ("RECONCILE_GRACE", ("0", "-1"), ("1d", "86400.1s")),
+    ("DEDUP_WINDOW", ("1s", "999ms"), ("366d", "31622400.1s")),
+    ("MAX_WAITING", ("1", "0"), ("1000000000", "1000000001")),
+    ("LOG_TEXT", ("0", "-1"), ("200", "201")),
+    ("BATCH", ("1", "0"), ("1024", "1025")),
+    ("SENDERS", ("1", "0"), ("256", "257")),
+    ("SERVE_PORT", ("0", "-1"), ("65535", "65536")),
+    ("METRICS_CATEGORIES", ("0", "-1"), ("150", "151")),
+]
+"""Of each bound: it, and the next value beyond."""
+
+
+def test_all_bounds_are_tested_here() -> None:
+    fields = Settings.model_fields.items()
+    bounded = [name for name, field in fields if any(hasattr(each, "le") for each in field.metadata)]
+    assert bounded == [name.lower() for name, *_ in BOUNDS], "add to BOUNDS"
+
+
+@pytest.mark.parametrize(("name", "least", "most"), BOUNDS)
 def test_a_bound_is_the_last_value_that_is_accepted(name: str, least: tuple[str, str], most: tuple[str, str]) -> None:
-    """Of each bound: it, and the next value beyond."""
     for bound, beyond in (least, most):
         load_settings({f"DISPATCHER_{name}": bound}, None)
         (problem,) = problems_of({f"DISPATCHER_{name}": beyond})
