@@ -11,6 +11,10 @@ from functools import cached_property
 from typing import Final
 
 LAYOUT_VERSION: Final = "6"
+"""Another one where workers of the version before could not go on beside those of this one.
+
+A further field of a header needs none: a version that does not know it keeps it.
+"""
 
 
 @dataclass(frozen=True)
