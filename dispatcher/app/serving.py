@@ -22,7 +22,11 @@ from dispatcher.settings.plain import AnySettings
 from dispatcher.store.intake import AsyncIntake, foreign_queue, wrong_layout
 from dispatcher.store.rq_keys import QueueKeys
 
-LOOK_EVERY_S: Final = 1.0
+LOOK_EVERY_S: Final = 10.0
+"""Between two looks at a server that is well."""
+
+LOOK_AGAIN_S: Final = 1.0
+"""Between two looks at one that is not."""
 
 
 def connect_ingest(server: Server) -> Redis:
@@ -68,7 +72,7 @@ async def tell_outages(readiness: Readiness, server: Server, say: Callable[..., 
             if lost_s is not None:
                 say("redis.found", away_s=round(time.monotonic() - lost_s, 3))
                 lost_s = None
-        await asyncio.sleep(LOOK_EVERY_S)
+        await asyncio.sleep(LOOK_EVERY_S if lost_s is None else LOOK_AGAIN_S)
 
 
 class Readiness:
