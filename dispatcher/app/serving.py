@@ -13,14 +13,11 @@ from redis.exceptions import NoPermissionError, OutOfMemoryError, RedisError
 
 from dispatcher.app.servers import Server, keys_of
 from dispatcher.errors import ConfigError, GateUnavailable
-from dispatcher.jsonio import answer_text
 from dispatcher.producer.blocking import ANSWER_TIMEOUT_S
 from dispatcher.server.clients import connect, connect_async
 from dispatcher.server.connection import translate_outages, translate_refusals
-from dispatcher.server.keys import LAYOUT_VERSION, Keys
 from dispatcher.settings.plain import AnySettings
-from dispatcher.store.intake import AsyncIntake, foreign_queue, wrong_layout
-from dispatcher.store.rq_keys import QueueKeys
+from dispatcher.store.intake import AsyncIntake, namespace_refusal
 
 LOOK_EVERY_S: Final = 10.0
 """Between two looks at a server that is well."""
@@ -46,16 +43,8 @@ def check_namespace(settings: AnySettings, server: Server) -> None:
     """
     keys, queue = keys_of(settings)
     with suppress(RedisError), connect(server.url, timeout_s=ANSWER_TIMEOUT_S) as client:
-        if (refusal := _refusal(keys, queue, client.get(keys.layout), client.get(queue.binding))) is not None:
+        if (refusal := namespace_refusal(keys, queue, *client.mget(keys.layout, queue.binding))) is not None:
             raise refusal
-
-
-def _refusal(keys: Keys, queue: QueueKeys, layout: bytes | str | None, bound: bytes | str | None) -> ConfigError | None:
-    if layout is not None and (found := answer_text(layout)) != LAYOUT_VERSION:
-        return wrong_layout(found, keys.namespace)
-    if bound is not None and (other := answer_text(bound)) != keys.namespace:
-        return foreign_queue(other, keys, queue)
-    return None
 
 
 async def tell_outages(readiness: Readiness, server: Server, say: Callable[..., None]) -> None:
@@ -90,7 +79,7 @@ class Readiness:
             )
             with suppress(NoPermissionError, OutOfMemoryError):  # a full server is emptied, and takes events again
                 await self._client.setrange(self._keys.layout, 0, "")  # changes nothing, and fails where writes do
-        if (refusal := _refusal(self._keys, self._queue, layout, bound)) is not None:
+        if (refusal := namespace_refusal(self._keys, self._queue, layout, bound)) is not None:
             return str(refusal)
         if version is None:
             return "no limits are in force: the first worker that starts publishes its limits file"

@@ -6,7 +6,7 @@ Its form is that of ``lua/include/accounting.lua``: two streams in the order in 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, repeat
 from typing import Any, Final, NamedTuple
@@ -24,6 +24,13 @@ _PART: Final = 500
 _BEGIN: Final = "0-0"
 _LAST: Final = 2**53
 """No entry has so high a number."""
+
+_SAID: Final[Mapping[str, type]] = {
+    **dict.fromkeys(("code", "detail", "channel", "ts", "instead_of", "refused_by"), str),
+    **dict.fromkeys(("copies", "repeats", "since_us", "fits_at_us"), int),
+    "shadow": list,
+}
+"""What a decision may say beside the refusal. All else is of another version, or spoilt, and is left out."""
 
 
 class Position(NamedTuple):
@@ -180,7 +187,7 @@ def _decision(pair: bytes, event_id: str, shown: bytes) -> Decision:
     if denied is not None:
         scope, limit, retry_after_us = denied
         more = {"scope": scope, "limit": limit or None, "fits_at_us": int(instant) + retry_after_us}
-    more |= said
+    more |= {name: value for name, value in said.items() if isinstance(value, _SAID.get(name, ()))}
     text, labels, priority = _read_shown(shown)
     told: dict[str, Any] = {"text": text, "labels": labels, "priority": priority, **more}
     return Decision(event_id, int(instant), outcome, reason, category, **told)

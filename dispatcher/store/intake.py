@@ -140,11 +140,8 @@ def claim_namespace(client: Client, keys: Keys, queue: QueueKeys) -> None:
     from dispatcher.server.connection import Script
 
     answer = Script(client, "claim")([keys.layout, queue.binding], [LAYOUT_VERSION, keys.namespace])
-    layout, bound = map(answer_text, answer)
-    if layout != LAYOUT_VERSION:
-        raise wrong_layout(layout, keys.namespace)
-    if bound != keys.namespace:
-        raise foreign_queue(bound, keys, queue)
+    if (refusal := namespace_refusal(keys, queue, *answer)) is not None:
+        raise refusal
 
 
 class Enqueued(IntEnum):
@@ -233,6 +230,17 @@ class EnqueueCalls:
         if kind == "layout":
             raise wrong_layout(found, self._keys.namespace)
         raise foreign_queue(found, self._keys, self._queue)
+
+
+def namespace_refusal(
+    keys: Keys, queue: QueueKeys, layout: bytes | str | None, bound: bytes | str | None
+) -> ConfigError | None:
+    """Why a namespace and a queue with this layout and binding cannot be used. None where they can, or hold nothing."""
+    if layout is not None and (found := answer_text(layout)) != LAYOUT_VERSION:
+        return wrong_layout(found, keys.namespace)
+    if bound is not None and (other := answer_text(bound)) != keys.namespace:
+        return foreign_queue(other, keys, queue)
+    return None
 
 
 def wrong_layout(found: str, namespace: str) -> ConfigError:

@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 
 from dispatcher.core.event import Event
+from dispatcher.core.explain import ended
 from dispatcher.core.limits import Bounds, Limit, Reason
 from dispatcher.core.pipeline import POST_S, Dispatcher
 from dispatcher.core.policy import CategoryRule, OnLimit
@@ -290,6 +291,27 @@ def test_a_number_of_the_index_that_somebody_else_has_written_stops_no_worker(
     ann.run()
     assert decision_of(stage.redis, stage.keys, "c") is not None
     stage.check()
+
+
+@pytest.mark.parametrize("value", ["null", "5", "true", '"x"', "[1]", '{"a":1}'])
+def test_what_a_decision_says_in_another_form_or_of_another_version_is_left_out(
+    stage: Stage, ann: Worker, value: str
+) -> None:
+    stage.send("a", "b", channel=UNPACED)
+    ann.run()
+    log = stage.keys.decision_logs[0]
+    ((entry, pairs),) = stage.redis.xrange(log)
+    ((why, ids),) = pairs.items()
+    named = ("code", "detail", "channel", "ts", "instead_of", "refused_by", "copies", "repeats", "since_us", "shadow")
+    plain = decision_of(stage.redis, stage.keys, "b")
+    assert plain is not None
+    for name in (*named, "of_another_version"):
+        stage.redis.delete(log)
+        stage.redis.xadd(log, {why.replace(b"{}]", f'{{"{name}":{value}}}]'.encode()): ids}, id=entry)
+        (found,) = [each for each in record(stage).newest() if each.id == "b"]
+        assert found == decision_of(stage.redis, stage.keys, "b")
+        assert (found.scope, found.limit, found.fits_at_us) == (plain.scope, plain.limit, plain.fits_at_us)
+        assert ended(found, str).startswith("Dropped at ")
 
 
 def test_later_decisions_do_not_change_what_follows_a_place(stage: Stage) -> None:
