@@ -509,8 +509,8 @@ def _used_up(scope: str, limit: str, refused_by: str | None) -> str:
         return f"{scope_words(scope)} had used {limit_words(limit)}"
     used = _use(part.max, whole)
     if name.startswith(("digest:", "kept:")):
-        return f"{scope_words(scope)} had used the {used} that it keeps for its notice or digest"
-    return f"{scope_words(scope)} had used {used}, beside {whole.max - part.max} that it keeps for its notice or digest"
+        return f"{scope_words(scope)} had used the {used} that is kept for its notice or digest"
+    return f"{scope_words(scope)} had used {used}, and {whole.max - part.max} is kept for its notice or digest"
 
 
 def _parsed(limit: str) -> Limit | None:

@@ -300,7 +300,7 @@ def denied(candidate: Candidate, verdict: Denied, policy: Policy) -> Settlement 
         case OnLimit.DEFER:
             return Deferral(candidate, policy.line(leased.event), rule.max_parked, verdict, counting=counting)
         case OnLimit.DEAD_LETTER | OnLimit.DIGEST:  # with digest, only a replayed event comes here
-            kept = "" if refused_by(known) is None else ", but for what it keeps for its notice or digest"
+            kept = "" if refused_by(known) is None else ", less what is kept for its notice or digest"
             detail = f"{known.scope} had used its {known.limit}{kept}"
             letter = DeadLettered(reason, detail, denied=known, counting=counting if gives_notice else None)
             return Settlement(leased, terms, letter, slots)

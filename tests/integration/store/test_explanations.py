@@ -112,7 +112,7 @@ def test_of_a_limit_that_keeps_a_slot_for_a_message_it_is_told_how_much_events_h
     ann = stage.worker("ann")
     stage.send("a", "b", "c", "d", channel=UNPACED)
     ann.run()
-    kept = f"{said}, beside 1 that it keeps for its notice or digest; it would have fitted at 11:23:20."
+    kept = f"{said}, and 1 is kept for its notice or digest; it would have fitted at 11:23:20."
     assert [explain(stage, id_).sentence for id_ in ("c", "d")] == [kept, kept]
     assert explain(stage, "d").limit == "3/30m"
     lines = io.StringIO()
@@ -131,7 +131,7 @@ def test_a_digested_event_that_was_refused_the_slot_of_the_digest_says_so(redis:
     wait_until(stage, 2 * DELAY_S, ann)
     stage.send("second", channel=UNPACED)
     ann.run()
-    used = "category errors had used the 1 of 3 in 30 min that it keeps for its notice or digest"
+    used = "category errors had used the 1 of 3 in 30 min that is kept for its notice or digest"
     assert explain(stage, "alone").sentence == (
         f"Counted into a digest at 10:55:20: {used}; it would have fitted at 11:24:20."
     )
@@ -141,7 +141,7 @@ def test_the_detail_of_a_dead_letter_does_not_say_that_the_slot_of_a_notice_was_
     stage = Stage(redis, telling_policy("2/30m", on_limit=OnLimit.DEAD_LETTER, notice=True))
     stage.send("a", "b", channel=UNPACED)
     stage.worker("ann").run()
-    said = "category:errors had used its 2/30m, but for what it keeps for its notice or digest"
+    said = "category:errors had used its 2/30m, less what is kept for its notice or digest"
     assert explain(stage, "b").detail == said
 
 

@@ -102,7 +102,7 @@ SENTENCES: Final = [
     (
         Dropped(IN_PART, Reason.LIMIT_CATEGORY),
         (
-            "Dropped at 12:03:11: category errors had used 9 of 10 in 30 min, beside 1 that it keeps for its notice or "
+            "Dropped at 12:03:11: category errors had used 9 of 10 in 30 min, and 1 is kept for its notice or "
             "digest; it would have fitted at 12:03:13."
         ),
     ),
