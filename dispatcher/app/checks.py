@@ -12,7 +12,7 @@ from redis.exceptions import NoPermissionError, ResponseError
 from dispatcher.app.building import build_sink
 from dispatcher.app.fleet import WorkerEntry, fleet
 from dispatcher.app.limits import OwnFile, compare_own_file
-from dispatcher.app.readers import workers_of
+from dispatcher.app.operating import workers_of
 from dispatcher.app.servers import Server, keys_of, reach
 from dispatcher.core.units import US
 from dispatcher.jsonio import answer_text

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from dispatcher.app.readers import client_of_namespace
+from dispatcher.app.operating import check_layout
 from dispatcher.app.servers import Server, keys_of, open_server, reach
 from dispatcher.core.units import US
 from dispatcher.errors import DispatcherError
@@ -54,10 +54,11 @@ def ready(settings: AnySettings) -> str:
     from dispatcher.store.snapshot import read_pause
     from dispatcher.store.versions import Versions
 
-    with _reached(settings) as (server, reached), client_of_namespace(settings, server) as client:
-        keys, queue = keys_of(settings)
+    keys, queue = keys_of(settings)
+    with _reached(settings) as (server, client):
+        check_layout(client, keys)
         with translate_outages():
-            reached.eval("return 1", 0)  # an ACL may refuse scripts alone
+            client.eval("return 1", 0)  # an ACL may refuse scripts alone
         if (refusal := write_refusal(client, keys.layout, FORBIDDEN)) is not None:
             raise Unhealthy(f"the server can only be read, {refusal.said}; to do: {refusal.remedy}")
         with translate_outages():

@@ -79,7 +79,7 @@ def read_facts(desk: Desk) -> Facts:
         categories=frozenset(shown),
         channels=frozenset([WEBHOOK, *policy.channels, *(rule.channel for rule in rules)][:MOST_CATEGORIES]),
         scopes=_use(desk, _scopes(policy)),
-        workers=fleet(desk.readers.workers(), measured.snapshot),
+        workers=fleet(desk.workers(), measured.snapshot),
         version=limits.version,
         server=desk.server_version(),
         max_waiting=desk.settings.max_waiting,
@@ -100,6 +100,6 @@ def _scopes(policy: Policy) -> list[Scope]:
 
 
 def _use(desk: Desk, scopes: Sequence[Scope]) -> list[ScopeUse]:
-    used = desk.readers.limiter.usage_many(scopes)
+    used = desk.limiter.usage_many(scopes)
     held = desk.books.held([scope.name for scope in scopes])
     return [ScopeUse(scope.name, usages, count) for scope, usages, count in zip(scopes, used, held, strict=True)]

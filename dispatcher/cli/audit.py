@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from dispatcher.cli.context import namespace_named
+from dispatcher.cli.context import desk_named
 from dispatcher.cli.exits import DONE
 from dispatcher.cli.options import AT_LEAST_ONE, as_json
 from dispatcher.cli.terminal import Terminal
@@ -36,10 +36,8 @@ def audit(terminal: Terminal, *, limit: int, as_json: bool) -> int:
 
     The newest 1,000 actions are kept.
     """
-    from dispatcher.app.readers import open_audit
-
-    with namespace_named(terminal, quiet=as_json) as (settings, server):
-        trail = open_audit(settings, server).newest()
+    with desk_named(terminal, quiet=as_json) as desk:
+        trail = desk.audit.newest()
     more, actions = len(trail) > limit, trail[:limit]
     if as_json:
         terminal.print_json({"audit": actions})

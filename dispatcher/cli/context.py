@@ -11,6 +11,7 @@ from dispatcher.errors import ConfigError, GateUnavailable
 
 if TYPE_CHECKING:
     from dispatcher.app.limits import LoadedLimits
+    from dispatcher.app.operating import Desk
     from dispatcher.app.servers import Server
     from dispatcher.cli.terminal import Terminal
     from dispatcher.core.policy import Policy
@@ -64,38 +65,46 @@ def server_to_look_at(settings: AnySettings) -> Iterator[Server]:
 
 
 @contextmanager
-def namespace_named(
-    terminal: Terminal, category: str | None = None, *, quiet: bool
-) -> Iterator[tuple[AnySettings, Server]]:
-    """The settings and the server, whose warnings are said.
+def desk_of(terminal: Terminal, settings: AnySettings) -> Iterator[Desk]:
+    """The desk of the settings, over ``server_to_look_at``, whose warnings are said."""
+    from dispatcher.app.operating import open_desk
 
-    Unless ``quiet``, a headline names both, and ``warn_if_unfamiliar`` looks at the ``category``. Raises
-    ``ConfigError`` as the two above do.
+    with server_to_look_at(settings) as server:
+        terminal.warn(*server.warnings)
+        yield open_desk(settings, server)
+
+
+@contextmanager
+def desk_named(terminal: Terminal, category: str | None = None, *, quiet: bool) -> Iterator[Desk]:
+    """The desk of the settings in force.
+
+    Unless ``quiet``, a headline names it before the server is reached, and ``warn_if_unfamiliar`` looks at the
+    ``category``.
     """
+    from dispatcher.app.operating import Desk
+
     settings = some_settings_in_force(terminal)
     with server_to_look_at(settings) as server:
         terminal.warn(*server.warnings)
+        desk = Desk(settings, server)
         if not quiet:
-            terminal.say(f"namespace {settings.namespace} on {server.shown}")
-            warn_if_unfamiliar(terminal, settings, server, category)
-        yield settings, server
+            terminal.say(namespace_on(desk))
+        desk.reach()
+        if not quiet:
+            warn_if_unfamiliar(terminal, desk, category)
+        yield desk
 
 
-def audited(  # noqa: PLR0913 - the facts of an action, each by its name
-    settings: AnySettings, server: Server, what: str, *, about: str = "", why: str = "", count: int | None = None
-) -> None:
+def audited(desk: Desk, what: str, *, about: str = "", why: str = "", count: int | None = None) -> None:
     """Keep in the trail that an operator did this from the command line, unless the server is away by now."""
-    from dispatcher.app.readers import open_audit
     from dispatcher.cli.options import operator
     from dispatcher.store.audit import Action
 
     with suppress(GateUnavailable):
-        open_audit(settings, server).note(Action(operator(), "cli", what, about, why, count))
+        desk.audit.note(Action(operator(), "cli", what, about, why, count))
 
 
-def warn_if_unfamiliar(
-    terminal: Terminal, settings: AnySettings, server: Server, category: str | None, policy: Policy | None = None
-) -> None:
+def warn_if_unfamiliar(terminal: Terminal, desk: Desk, category: str | None, policy: Policy | None = None) -> None:
     """A category that nobody has heard of may be a slip of the keyboard: that is said, and what is asked is done.
 
     It is known where an event of it was counted, or where the limits name it: ``policy``, or else those in force.
@@ -104,12 +113,10 @@ def warn_if_unfamiliar(
 
     if category in {None, NO_CATEGORY}:
         return
-    from dispatcher.app.readers import counted_categories
-
-    known = counted_categories(settings, server)
+    known = desk.books.categories()
     if category in known:
         return
-    known |= set(policy.categories) if policy is not None else _categories_of_limits(settings, server)
+    known |= set(policy.categories) if policy is not None else _categories_of_limits(desk)
     if category not in known:
         from difflib import get_close_matches
 
@@ -118,20 +125,22 @@ def warn_if_unfamiliar(
         terminal.warn(f"no event of category {category} was counted so far, and the limits do not name it{hint}")
 
 
-def _categories_of_limits(settings: AnySettings, server: Server) -> set[str]:
+def _categories_of_limits(desk: Desk) -> set[str]:
     """The categories that the limits name; none of limits that cannot be read."""
-    from dispatcher.app.limits import limits_to_look_at
-    from dispatcher.app.readers import open_versions
-
     try:
-        return set(limits_to_look_at(settings, open_versions(settings, server)).policy.categories)
+        return set(desk.limits().policy.categories)
     except ConfigError:
         return set()
 
 
-def headline(settings: AnySettings, server: Server, limits: LoadedLimits) -> str:
+def namespace_on(desk: Desk) -> str:
+    """The namespace, and the server."""
+    return f"namespace {desk.settings.namespace} on {desk.server.shown}"
+
+
+def headline(desk: Desk, limits: LoadedLimits) -> str:
     """The namespace, the server, and which limits are looked at."""
-    return f"namespace {settings.namespace} on {server.shown}, limits {limits_named(settings, limits)}"
+    return f"{namespace_on(desk)}, limits {limits_named(desk.settings, limits)}"
 
 
 def limits_named(settings: AnySettings, limits: LoadedLimits) -> str:

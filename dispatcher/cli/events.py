@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from dispatcher.cli.context import namespace_named, warn_if_unfamiliar
+from dispatcher.cli.context import desk_named, warn_if_unfamiliar
 from dispatcher.cli.exits import DONE
 from dispatcher.cli.options import AT_LEAST_ONE, WHEN, with_words
 from dispatcher.cli.terminal import Terminal
@@ -61,13 +61,12 @@ def events(  # noqa: PLR0913 - click's signature: one for each option
     It reads the decision record: it keeps the newest events, as many as "decisions" of the limits file says. "explain"
     takes the ids.
     """
-    from dispatcher.app.readers import open_decisions
     from dispatcher.core.typed_instants import span_between
     from dispatcher.store.decisions import DecisionFilter
 
-    with namespace_named(terminal, quiet=as_json) as (settings, server):
-        decisions = open_decisions(settings, server)
-        warn_if_unfamiliar(terminal, settings, server, category)
+    with desk_named(terminal, quiet=as_json) as desk:
+        decisions = desk.decisions
+        warn_if_unfamiliar(terminal, desk, category)
         span = span_between(since, until, decisions.now_us)
         wanted = DecisionFilter(outcome, reason, category, *span, words or ())
         if follow:

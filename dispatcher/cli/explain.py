@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from dispatcher.cli.context import namespace_named
+from dispatcher.cli.context import desk_named
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
 from dispatcher.cli.options import EVENT_ID, as_json
 from dispatcher.cli.terminal import Terminal
@@ -29,12 +29,11 @@ def explain(terminal: Terminal, id_: str, *, as_json: bool) -> int:
     beginning is enough, from 4 characters on, if no other id begins so. Exit 1 if nothing is known of it: it was never
     handed over, or what became of it is no longer kept.
     """
-    from dispatcher.app.readers import open_explanations
     from dispatcher.core.explain import State
 
     asked = id_.removesuffix(CUT) or id_
-    with namespace_named(terminal, quiet=as_json) as (settings, server):
-        explanation = open_explanations(settings, server).explain_beginning(asked)
+    with desk_named(terminal, quiet=as_json) as desk:
+        explanation = desk.explanations.explain_beginning(asked)
     if as_json:
         from dispatcher.app.documents.events import explained_document
 

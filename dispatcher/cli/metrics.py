@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from dispatcher.cli.context import server_to_look_at, settings_in_force
+from dispatcher.cli.context import server_to_look_at, some_settings_in_force
 from dispatcher.cli.exits import DONE
 from dispatcher.cli.serve import check_packages
 from dispatcher.cli.terminal import Terminal
@@ -24,7 +24,7 @@ def metrics(terminal: Terminal) -> int:
     from dispatcher.producer.blocking import ANSWER_TIMEOUT_S
     from dispatcher.web.metrics import text
 
-    settings = settings_in_force(terminal)
+    settings = some_settings_in_force(terminal)
     with server_to_look_at(settings) as server:
         terminal.warn(*server.warnings)
         shown = text(read_facts(Desk(settings, server, timeout_s=ANSWER_TIMEOUT_S)))

@@ -6,7 +6,7 @@ import time
 
 import click
 
-from dispatcher.cli.context import audited, namespace_named
+from dispatcher.cli.context import audited, desk_named
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, Ended
 from dispatcher.cli.options import CATEGORY_NAME, LENGTH_US, as_json, operator, reason
 from dispatcher.cli.terminal import Terminal
@@ -29,17 +29,16 @@ def mute(terminal: Terminal, category: str, *, for_us: int | None, why: str | No
         raise click.UsageError("A mute without an end: say --for how long, such as --for 2h.")
     if why is None:
         raise click.UsageError("A mute without a reason: say --why, in a few words.")
-    from dispatcher.app.readers import open_silencing
     from dispatcher.store.silences import TooManySilences
 
-    with namespace_named(terminal, category, quiet=as_json) as (settings, server):
+    with desk_named(terminal, category, quiet=as_json) as desk:
         try:
-            until_us = open_silencing(settings, server).mute(category, for_us, operator(), why)
+            until_us = desk.silencing.mute(category, for_us, operator(), why)
         except TooManySilences as error:
             raise Ended(DOES_NOT_HOLD, str(error)) from error
         except ValueError as error:
             raise click.UsageError(f"{category} cannot be muted so: {error}.") from error
-        audited(settings, server, "mute", about=category, why=why)
+        audited(desk, "mute", about=category, why=why)
     from dispatcher.app.documents.instants import zone
     from dispatcher.core.explain import clock_of
     from dispatcher.core.units import US
@@ -61,12 +60,10 @@ def unmute(terminal: Terminal, category: str, *, as_json: bool) -> int:
 
     Exit 1 if the category is not muted.
     """
-    from dispatcher.app.readers import open_silencing
-
-    with namespace_named(terminal, category, quiet=as_json) as (settings, server):
-        was_muted = open_silencing(settings, server).unmute(category)
+    with desk_named(terminal, category, quiet=as_json) as desk:
+        was_muted = desk.silencing.unmute(category)
         if was_muted:
-            audited(settings, server, "unmute", about=category)
+            audited(desk, "unmute", about=category)
     if as_json:
         terminal.print_json({"category": category, "was_muted": was_muted})
     elif was_muted:

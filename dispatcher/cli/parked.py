@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from dispatcher.cli.context import audited, headline, server_to_look_at, settings_in_force, warn_if_unfamiliar
+from dispatcher.cli.context import (
+    audited,
+    desk_of,
+    headline,
+    settings_in_force,
+    some_settings_in_force,
+    warn_if_unfamiliar,
+)
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, INTERRUPTED, UNREACHABLE, USAGE, Ended
 from dispatcher.cli.interruption import Interruption
 from dispatcher.cli.options import AT_LEAST_ONE, EVENT_ID, SPAN_US, Selection, as_json, operator, with_words
@@ -19,9 +26,10 @@ from dispatcher.core.states import WAITING
 from dispatcher.errors import GateUnavailable
 
 if TYPE_CHECKING:
-    from dispatcher.app.servers import Server
+    from dispatcher.app.operating import Desk
     from dispatcher.logs.event_log import EventLog
     from dispatcher.settings.environment import Settings
+    from dispatcher.settings.plain import AnySettings
     from dispatcher.store.parked_events import ParkedEvent, ParkedEvents, ParkedFilter
 
 SHOWN: Final = 50
@@ -84,7 +92,8 @@ def list_(terminal: Terminal, /, *, limit: int, as_json: bool, **filters: Any) -
     """Show what waits, and for what; the one that expires first comes first."""
     from itertools import islice
 
-    with _open(terminal, filters["category"], quiet=as_json) as (events, *_):
+    settings = some_settings_in_force(terminal)
+    with _open(terminal, settings, filters["category"], quiet=as_json) as (events, _):
         found = list(islice(events.find(_filter(events, **filters)), limit + 1))
         total = events.count()
     more, found = len(found) > limit, found[:limit]
@@ -113,7 +122,7 @@ def show(terminal: Terminal, id_: str, *, as_json: bool) -> int:
 
     Exit 1 if the event is not parked, and where it is instead.
     """
-    with _open(terminal, quiet=as_json) as (events, *_):
+    with _open(terminal, some_settings_in_force(terminal), quiet=as_json) as (events, _):
         found, _ = find_ids(terminal, events, (id_,))
     if not found:
         return DOES_NOT_HOLD
@@ -164,7 +173,8 @@ def cancel(  # noqa: PLR0913 - click's signature: one for each option
     from dispatcher.app.documents.acted import ids_in_words, parked_in_words
 
     selection = Selection(ids, everything, limit, filters).checked(_UNSAID)
-    with _open(terminal, filters["category"], quiet=as_json) as (events, settings, server):
+    settings = settings_in_force(terminal)
+    with _open(terminal, settings, filters["category"], quiet=as_json) as (events, desk):
         if selection.ids:
             found, missing = find_ids(terminal, events, selection.ids)
             about = ids_in_words([id_ for id_ in dict.fromkeys(selection.ids) if id_ not in missing])
@@ -173,7 +183,7 @@ def cancel(  # noqa: PLR0913 - click's signature: one for each option
             wanted = _filter(events, **filters)
             found = list(map(light, islice(events.find(wanted), selection.limit)))
             chosen = Chosen(found, [], parked_in_words(wanted, selection.limit))
-        done = _cancel_all(terminal, events, chosen, settings, server, yes=yes, as_json=as_json)
+        done = _cancel_all(terminal, events, chosen, settings, desk, yes=yes, as_json=as_json)
     is_whole = not done.left and not chosen.missing
     return DOES_NOT_HOLD if selection.ids and not is_whole else DONE
 
@@ -201,20 +211,15 @@ def find_ids(terminal: Terminal, events: ParkedEvents, ids: tuple[str, ...]) -> 
 
 @contextmanager
 def _open(
-    terminal: Terminal, category: str | None = None, *, quiet: bool
-) -> Iterator[tuple[ParkedEvents, Settings, Server]]:
-    from dispatcher.app.limits import limits_to_look_at
-    from dispatcher.app.readers import open_parked_events, open_versions
-
-    settings = settings_in_force(terminal)
-    with server_to_look_at(settings) as server:
-        terminal.warn(*server.warnings)
-        limits = limits_to_look_at(settings, open_versions(settings, server))
+    terminal: Terminal, settings: AnySettings, category: str | None = None, *, quiet: bool
+) -> Iterator[tuple[ParkedEvents, Desk]]:
+    with desk_of(terminal, settings) as desk:
+        limits = desk.limits()
         terminal.warn(*limits.warnings)
         if not quiet:
-            terminal.say(headline(settings, server, limits))
-            warn_if_unfamiliar(terminal, settings, server, category, limits.policy)
-        yield open_parked_events(settings, server, limits.policy), settings, server
+            terminal.say(headline(desk, limits))
+            warn_if_unfamiliar(terminal, desk, category, limits.policy)
+        yield desk.parked(limits.policy), desk
 
 
 def _filter(  # noqa: PLR0913, PLR0917 - one for each option
@@ -236,7 +241,7 @@ def _cancel_all(  # noqa: PLR0913 - what a command has found, and how it was ask
     events: ParkedEvents,
     chosen: Chosen,
     settings: Settings,
-    server: Server,
+    desk: Desk,
     *,
     yes: bool,
     as_json: bool,
@@ -267,7 +272,7 @@ def _cancel_all(  # noqa: PLR0913 - what a command has found, and how it was ask
             raise Ended(UNREACHABLE, f"{error}: {done}; {_AGAIN}") from error
         finally:
             if done.cancelled:
-                audited(settings, server, "parked cancel", about=chosen.about, count=done.cancelled)
+                audited(desk, "parked cancel", about=chosen.about, count=done.cancelled)
     if as_json:
         missing = {"not_parked": chosen.missing}
         terminal.print_json({"cancelled": done.cancelled, "no_longer_parked": done.left, **missing})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from dispatcher.cli.context import audited, namespace_named
+from dispatcher.cli.context import audited, desk_named
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
 from dispatcher.cli.options import CATEGORY_NAME, as_json, operator, reason
 from dispatcher.cli.terminal import Terminal
@@ -22,12 +22,10 @@ def pause(terminal: Terminal, category: str | None, *, why: str | None, as_json:
     Events are taken and decided as ever: what the limits admit waits with its slot, in order, up to its max_age. Posts
     that are in flight end.
     """
-    from dispatcher.app.readers import open_pausing
-
-    with namespace_named(terminal, category, quiet=as_json) as (settings, server):
-        is_new = open_pausing(settings, server).pause(category or EVERYTHING, operator(), why or "")
+    with desk_named(terminal, category, quiet=as_json) as desk:
+        is_new = desk.pausing.pause(category or EVERYTHING, operator(), why or "")
         if is_new:
-            audited(settings, server, "pause", about=category or EVERYTHING, why=why or "")
+            audited(desk, "pause", about=category or EVERYTHING, why=why or "")
     if as_json:
         terminal.print_json({"category": category, "paused": True, "was_paused": not is_new})
     elif is_new:
@@ -47,12 +45,10 @@ def resume(terminal: Terminal, category: str | None, *, as_json: bool) -> int:
     Where Slack had refused everything, the next event tries at once whether it works again. Exit 1 if nothing was
     paused.
     """
-    from dispatcher.app.readers import open_pausing
-
-    with namespace_named(terminal, category, quiet=as_json) as (settings, server):
-        was_paused = open_pausing(settings, server).resume(category or EVERYTHING)
+    with desk_named(terminal, category, quiet=as_json) as desk:
+        was_paused = desk.pausing.resume(category or EVERYTHING)
         if was_paused:
-            audited(settings, server, "resume", about=category or EVERYTHING)
+            audited(desk, "resume", about=category or EVERYTHING)
     if as_json:
         terminal.print_json({"category": category, "paused": False, "was_paused": was_paused})
     elif was_paused:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from dispatcher.cli.context import audited, namespace_named, warn_if_unfamiliar
+from dispatcher.cli.context import audited, desk_named, warn_if_unfamiliar
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, Ended
 from dispatcher.cli.options import LENGTH_US, Parsed, as_json, operator, reason
 from dispatcher.cli.terminal import Terminal
@@ -14,10 +14,9 @@ from dispatcher.core.typed_instants import read_start
 from dispatcher.core.units import US
 
 if TYPE_CHECKING:
-    from dispatcher.app.servers import Server
+    from dispatcher.app.operating import Desk
     from dispatcher.core.matchers import Matchers
     from dispatcher.core.typed_instants import When
-    from dispatcher.settings.plain import AnySettings
 
 _START: Final = Parsed("INSTANT", read_start)
 _EXPECTED: Final = "expected matchers such as host=db1 severity!=critical"
@@ -80,23 +79,22 @@ def add(  # noqa: PLR0913 - click's signature: one for each option
         raise click.UsageError("A silence without an end: say --for how long, such as --for 2h.")
     if why is None:
         raise click.UsageError("A silence without a reason: say --why, in a few words.")
-    from dispatcher.app.readers import open_decisions, open_silencing
     from dispatcher.store.silences import TooManySilences, Wanted
 
-    with namespace_named(terminal, quiet=as_json) as (settings, server):
-        from_us = None if start is None else start(open_decisions(settings, server).now_us())
+    with desk_named(terminal, quiet=as_json) as desk:
+        from_us = None if start is None else start(desk.decisions.now_us())
         if not as_json:
-            _warn_if_in_vain(terminal, settings, server, matchers)
+            _warn_if_in_vain(terminal, desk, matchers)
         wanted = Wanted(
             matchers, for_us, operator(), why, from_us, idle_us, until_resolved=until_resolved, reports=not no_report
         )
         try:
-            begun = open_silencing(settings, server).begin(wanted)
+            begun = desk.silencing.begin(wanted)
         except TooManySilences as error:
             raise Ended(DOES_NOT_HOLD, str(error)) from error
         except ValueError as error:
             raise click.UsageError(f"'{matchers}' is no silence: {error}.") from error
-        audited(settings, server, "silence add", about=f"{begun.id}: {matchers}", why=why)
+        audited(desk, "silence add", about=f"{begun.id}: {matchers}", why=why)
     if as_json:
         from dispatcher.app.documents.silences import begun_document
 
@@ -112,10 +110,8 @@ def add(  # noqa: PLR0913 - click's signature: one for each option
 @click.pass_obj
 def list_(terminal: Terminal, *, as_json: bool) -> int:
     """Show the silences that are in force or begin later; the one that ends first comes first."""
-    from dispatcher.app.readers import open_silencing
-
-    with namespace_named(terminal, quiet=as_json) as (settings, server):
-        kept = open_silencing(settings, server).all()
+    with desk_named(terminal, quiet=as_json) as desk:
+        kept = desk.silencing.all()
     if as_json:
         from dispatcher.app.documents.silences import silences_document
 
@@ -139,10 +135,8 @@ def show(terminal: Terminal, id_: str, *, as_json: bool) -> int:
 
     Exit 1 if there is none of this id.
     """
-    from dispatcher.app.readers import open_silencing
-
-    with namespace_named(terminal, quiet=as_json) as (settings, server):
-        kept = open_silencing(settings, server).get(id_)
+    with desk_named(terminal, quiet=as_json) as desk:
+        kept = desk.silencing.get(id_)
     if kept is None:
         terminal.fail(_unknown(id_))
         return DOES_NOT_HOLD
@@ -171,12 +165,10 @@ def expire(terminal: Terminal, id_: str, *, as_json: bool) -> int:
 
     Exit 1 if there is none of this id.
     """
-    from dispatcher.app.readers import open_silencing
-
-    with namespace_named(terminal, quiet=as_json) as (settings, server):
-        has_ended = open_silencing(settings, server).expire(id_)
+    with desk_named(terminal, quiet=as_json) as desk:
+        has_ended = desk.silencing.expire(id_)
         if has_ended:
-            audited(settings, server, "silence expire", about=id_)
+            audited(desk, "silence expire", about=id_)
     if as_json:
         terminal.print_json({"id": id_, "expired": has_ended})
     elif has_ended:
@@ -195,11 +187,10 @@ def preview(terminal: Terminal, matchers: Matchers, *, as_json: bool) -> int:
 
     It reads the decision record: it keeps the newest events, as many as "decisions" of the limits file says.
     """
-    from dispatcher.app.readers import open_decisions
     from dispatcher.store.silences import preview as look
 
-    with namespace_named(terminal, quiet=as_json) as (settings, server):
-        seen = look(matchers, open_decisions(settings, server))
+    with desk_named(terminal, quiet=as_json) as desk:
+        seen = look(matchers, desk.decisions)
     if as_json:
         from dispatcher.app.documents.silences import preview_document
 
@@ -211,7 +202,7 @@ def preview(terminal: Terminal, matchers: Matchers, *, as_json: bool) -> int:
     return DONE
 
 
-def _warn_if_in_vain(terminal: Terminal, settings: AnySettings, server: Server, matchers: Matchers) -> None:
+def _warn_if_in_vain(terminal: Terminal, desk: Desk, matchers: Matchers) -> None:
     """Warn of matchers that can never match, and of categories that nobody knows."""
     from dispatcher.core.silences import named_categories
 
@@ -220,7 +211,7 @@ def _warn_if_in_vain(terminal: Terminal, settings: AnySettings, server: Server, 
         return
     for category in named_categories(matchers):
         if "*" not in category:
-            warn_if_unfamiliar(terminal, settings, server, category)
+            warn_if_unfamiliar(terminal, desk, category)
 
 
 def _at(at_us: int) -> str:

@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -72,6 +73,10 @@ class PlainSettings:
     limits_file: Path | None
     max_waiting: int
     slack_token: PlainSecret | None
+    dedup_window: timedelta = timedelta(days=1)
+    by_webhook: bool = False
+    metrics_categories: int = 100
+    """What is never plain has its default."""
 
     def secrets(self) -> frozenset[str]:
         """As of ``Settings``."""

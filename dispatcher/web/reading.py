@@ -95,7 +95,7 @@ class Reading:
 
         def look() -> Mapping[str, Any]:
             limits = self._desk.limits()
-            facts = read_status(self._desk.readers, limits.policy).of(pattern, sort)
+            facts = read_status(self._desk, limits.policy).of(pattern, sort)
             return {"limits": limits_document(self._desk.settings, limits), **status_document(facts)}
 
         return await self._look(look)
@@ -106,7 +106,7 @@ class Reading:
 
         def look() -> Mapping[str, Any]:
             limits = self._desk.limits()
-            status = read_status(self._desk.readers, limits.policy)
+            status = read_status(self._desk, limits.policy)
             return {**limits_document(self._desk.settings, limits), **use_document(status, limits.policy)}
 
         return await self._look(look)

@@ -14,7 +14,8 @@ import pytest
 from benchmarks.backlog import LIMITS, Size, build
 from benchmarks.ours import KEYS, QUEUE
 from dispatcher.app.documents.facts import read_status
-from dispatcher.app.readers import Readers
+from dispatcher.app.operating import Desk
+from dispatcher.app.servers import Server
 from dispatcher.core.limits import Bounds
 from dispatcher.settings.environment import Settings
 from dispatcher.settings.limits_file import read_limits
@@ -37,10 +38,16 @@ FOR_CHANNELS: Final = 600 * 2 + 1
 
 
 @pytest.fixture(scope="module")
-def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+def crowded() -> Iterator[RedisServer]:
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def crowd(crowded: RedisServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
     """A server with more of everything than one call looks at."""
-    with RedisServer() as server, server.client() as client:
-        build(client, server.url, tmp_path_factory.mktemp("backlog"), SIZE)
+    with crowded.client() as client:
+        build(client, crowded.url, tmp_path_factory.mktemp("backlog"), SIZE)
         yield client
 
 
@@ -81,10 +88,11 @@ def test_a_snapshot_of_very_many_lines_names_the_soonest_and_balances(crowd: Dat
     assert min(line.next_us or 0 for line in snapshot.lines.values()) == snapshot.next_line_us
 
 
-def test_the_use_of_very_many_limits_is_read_by_several_looks(crowd: Database) -> None:
-    readers = Readers(crowd, Settings.isolated(namespace=KEYS.namespace, queue=QUEUE.queue))
+def test_the_use_of_very_many_limits_is_read_by_several_looks(crowd: Database, crowded: RedisServer) -> None:
+    settings = Settings.isolated(namespace=KEYS.namespace, queue=QUEUE.queue)
+    desk = Desk(settings, Server(crowded.url, "here"))
     with counted(crowd) as effort:
-        status = read_status(readers, read_limits(LIMITS, "limits.yaml").policy)
+        status = read_status(desk, read_limits(LIMITS, "limits.yaml").policy)
     assert {len(used) for name, used in status.categories.items() if name.startswith("unknown-")} == {1}
     assert len(status.categories) > 450
     assert effort.scripts >= 1 + 3

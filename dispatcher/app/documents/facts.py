@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from dispatcher.app.documents.recent import MINUTES, Recent, recent_of
 from dispatcher.app.fleet import WorkerEntry, fleet
-from dispatcher.app.readers import Readers
+from dispatcher.app.operating import Desk
 from dispatcher.core.limits import Kind, Limit, Scope
 from dispatcher.core.policy import GLOBAL_SCOPE, SHADOW_PREFIX, Policy
 from dispatcher.core.quiet import Quiet, Span
@@ -127,29 +127,29 @@ def untold(snapshot: Snapshot) -> list[Untold]:
     return sorted(found.values(), key=lambda each: (-each.count, each.telling, each.name))
 
 
-def read_status(readers: Readers, policy: Policy, *, lately: bool = True) -> Status:
+def read_status(desk: Desk, policy: Policy, *, lately: bool = True) -> Status:
     """One look at everything; the categories of the limits file come first. ``lately``: at the last minutes too."""
-    snapshot = readers.books.snapshot()
+    snapshot = desk.books.snapshot()
     counted = {name for count in COUNTS for name in snapshot.by_category(count)}
     names = [*policy.categories, *sorted(counted - policy.categories.keys(), key=natural)]
     scopes = {name: Scope(f"category:{name}", policy.rule(name).limits) for name in names if CATEGORY.fullmatch(name)}
     shares = {name: share for name in policy.categories if (share := policy.share(name)) is not None}
     pools = [*shares.values(), *([] if policy.shared is None else [policy.shared])]
     asked = [Scope(GLOBAL_SCOPE, policy.global_limits), *scopes.values(), *pools]
-    together, *used = _use_of(readers, asked)
+    together, *used = _use_of(desk, asked)
     by_category = dict(zip(scopes, used, strict=False))
     of_pools = [usage for (usage,) in used[len(scopes) :]]
     return Status(
         snapshot=snapshot,
         categories={name: by_category.get(name, []) for name in names},
         together=together,
-        workers=fleet(readers.workers(), snapshot),
+        workers=fleet(desk.workers(), snapshot),
         shares=dict(zip(shares, of_pools, strict=False)),
         shared=None if policy.shared is None else of_pools[-1],
-        shadows=_shadows(readers, policy, names),
-        refusal=readers.refusal(),
+        shadows=_shadows(desk, policy, names),
+        refusal=desk.refusal(),
         quiet=policy.hours.holding(snapshot.now_us),
-        recent=recent_of(readers.books.minutes(snapshot.now_us, MINUTES + 1), snapshot.now_us) if lately else Recent(),
+        recent=recent_of(desk.books.minutes(snapshot.now_us, MINUTES + 1), snapshot.now_us) if lately else Recent(),
     )
 
 
@@ -163,23 +163,23 @@ def natural(name: str) -> list[tuple[bool, int, str]]:
     return [(not digits, int(digits or 0), letters) for digits, letters in _PARTS.findall(name)]
 
 
-def _shadows(readers: Readers, policy: Policy, names: Sequence[str]) -> dict[str, list[Shadowed]]:
+def _shadows(desk: Desk, policy: Policy, names: Sequence[str]) -> dict[str, list[Shadowed]]:
     """The use of shadow limits, but for those of labels, of which there may be any number."""
     if not policy.has_shadows:
         return {}
     limits = {GLOBAL_SCOPE: policy.global_shadows, **{f"category:{name}": policy.rule(name).shadows for name in names}}
     shown = {name: windows for name, windows in limits.items() if windows}
     scopes = [Scope(SHADOW_PREFIX + name, windows) for name, windows in shown.items()]
-    refused = readers.books.shadowed()
+    refused = desk.books.shadowed()
     return {
         name: [Shadowed(usage, refused.get(f"{name} {usage.limit}", 0)) for usage in usages]
-        for name, usages in zip(shown, _use_of(readers, scopes), strict=True)
+        for name, usages in zip(shown, _use_of(desk, scopes), strict=True)
     }
 
 
-def _use_of(readers: Readers, scopes: Sequence[Scope]) -> list[Sequence[Usage]]:
+def _use_of(desk: Desk, scopes: Sequence[Scope]) -> list[Sequence[Usage]]:
     """How much of each scope's limits is used; of many scopes by several looks, none of which takes long."""
     found: list[Sequence[Usage]] = []
     for first in range(0, len(scopes), _SCOPES):
-        found += readers.limiter.usage_many(scopes[first : first + _SCOPES])
+        found += desk.limiter.usage_many(scopes[first : first + _SCOPES])
     return found

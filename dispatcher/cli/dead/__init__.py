@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from dispatcher.cli.context import audited, namespace_named
+from dispatcher.cli.context import audited, desk_named
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, INTERRUPTED, UNREACHABLE, USAGE, Ended
 from dispatcher.cli.interruption import Interruption
 from dispatcher.cli.options import AT_LEAST_ONE, CHANNEL, EVENT_ID, SPAN_S, WHEN, Selection, as_json, with_words
@@ -19,10 +18,9 @@ from dispatcher.core.states import DEADLY
 from dispatcher.errors import GateUnavailable
 
 if TYPE_CHECKING:
-    from dispatcher.app.servers import Server
+    from dispatcher.app.operating import Desk
     from dispatcher.cli.dead.replaying import Chosen, Done
     from dispatcher.cli.dead.waiting import Endings
-    from dispatcher.settings.plain import AnySettings
     from dispatcher.store.dead_letters import DeadLetter, DeadLetters, Filter
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -67,14 +65,6 @@ def _with(options: tuple[Callable[[_Function], _Function], ...]) -> Callable[[_F
     return decorate
 
 
-class Opened(NamedTuple):
-    """The dead letters, and where they are."""
-
-    letters: DeadLetters
-    settings: AnySettings
-    server: Server
-
-
 @click.group()
 def dead() -> None:
     """Dead letters: events kept for you, each with its reason.
@@ -90,9 +80,9 @@ def dead() -> None:
 @click.pass_obj
 def list_(terminal: Terminal, /, *, limit: int, as_json: bool, **filters: Any) -> int:  # noqa: ANN401 - a Filter's
     """Show the dead letters, the newest first."""
-    with _open(terminal, filters["category"], quiet=as_json) as (letters, *_):
-        wanted = _filter(letters, filters)
-        found = list(islice(letters.find(wanted, newest_first=True), limit + 1))
+    with desk_named(terminal, filters["category"], quiet=as_json) as desk:
+        letters = desk.dead_letters
+        found = list(islice(letters.find(_filter(letters, filters), newest_first=True), limit + 1))
         kept = letters.count()
     more, found = len(found) > limit, found[:limit]
     if as_json:
@@ -121,8 +111,8 @@ def show(terminal: Terminal, id_: str, *, as_json: bool) -> int:
 
     Exit 1 if there is none of this id.
     """
-    with _open(terminal, quiet=as_json) as (letters, *_):
-        letter = _find(letters, id_)
+    with desk_named(terminal, quiet=as_json) as desk:
+        letter = _find(desk.dead_letters, id_)
     if letter is None:
         _say_unknown(terminal, [id_])
         return DOES_NOT_HOLD
@@ -173,13 +163,13 @@ def replay(  # noqa: PLR0913 - click's signature: one for each option
     if dry_run and wait:
         raise click.UsageError("--dry-run replays nothing to --wait for: give one of them.")
     selection = Selection(ids, everything, limit, filters).checked(_UNSAID)
-    with _open(terminal, filters["category"], quiet=as_json) as opened:
-        chosen = _choose(opened.letters, selection)
+    with desk_named(terminal, filters["category"], quiet=as_json) as desk:
+        chosen = _choose(desk.dead_letters, selection)
         if dry_run:
             done, are_sent = _preview(terminal, chosen, to, as_json=as_json), True
         else:
             done, are_sent = _replay(
-                terminal, opened, chosen, to=to, timeout_s=timeout_s if wait else None, as_json=as_json
+                terminal, desk, chosen, to=to, timeout_s=timeout_s if wait else None, as_json=as_json
             )
     _say_unknown(terminal, chosen.unknown)
     are_missing = selection.ids and (done.skipped or done.gone or chosen.unknown)
@@ -208,19 +198,11 @@ def purge(  # noqa: PLR0913 - click's signature: one for each option
     many it would remove, and exits 2. The totals go on counting what was removed. Exit 1 if one of the IDS is unknown.
     """
     selection = Selection(ids, everything, limit, filters).checked(_UNSAID)
-    with _open(terminal, filters["category"], quiet=as_json) as opened:
-        chosen = _choose(opened.letters, selection)
-        _purge_all(terminal, opened, chosen, yes=yes, as_json=as_json)
+    with desk_named(terminal, filters["category"], quiet=as_json) as desk:
+        chosen = _choose(desk.dead_letters, selection)
+        _purge_all(terminal, desk, chosen, yes=yes, as_json=as_json)
     _say_unknown(terminal, chosen.unknown)
     return DOES_NOT_HOLD if chosen.unknown else DONE
-
-
-@contextmanager
-def _open(terminal: Terminal, category: str | None = None, *, quiet: bool) -> Iterator[Opened]:
-    from dispatcher.app.readers import open_dead_letters
-
-    with namespace_named(terminal, category, quiet=quiet) as (settings, server):
-        yield Opened(open_dead_letters(settings, server), settings, server)
 
 
 def _filter(letters: DeadLetters, options: Mapping[str, Any]) -> Filter:
@@ -279,7 +261,7 @@ def _preview(terminal: Terminal, chosen: Chosen, to: str | None, *, as_json: boo
 
 
 def _replay(  # noqa: PLR0913 - what a command has found, and how it was asked
-    terminal: Terminal, opened: Opened, chosen: Chosen, *, to: str | None, timeout_s: float | None, as_json: bool
+    terminal: Terminal, desk: Desk, chosen: Chosen, *, to: str | None, timeout_s: float | None, as_json: bool
 ) -> tuple[Done, bool]:
     """Replay, wait for the ends where a time for that is given, and say what became of all.
 
@@ -294,10 +276,10 @@ def _replay(  # noqa: PLR0913 - what a command has found, and how it was asked
     with Interruption() as interruption:
         done = Done()
         try:
-            replay_all(opened.letters, chosen, to, interruption, done)
+            replay_all(desk.dead_letters, chosen, to, interruption, done)
         finally:
             if done.ids:
-                audited(opened.settings, opened.server, "dead replay", about=about, count=len(done.ids))
+                audited(desk, "dead replay", about=about, count=len(done.ids))
         endings, broken_off = Endings(done.ids), None
         if timeout_s is None:
             _say_done(speaking, done)
@@ -305,7 +287,7 @@ def _replay(  # noqa: PLR0913 - what a command has found, and how it was asked
             try:
                 with interruption.held_back():
                     _say_done(speaking, done)
-                _wait(speaking, opened, endings, timeout_s, interruption)
+                _wait(speaking, desk, endings, timeout_s, interruption)
             except KeyboardInterrupt:
                 broken_off = Ended(INTERRUPTED, f"the wait was interrupted; {_THEY_GO_ON}")
             except GateUnavailable as error:
@@ -334,24 +316,23 @@ def _say_endings(terminal: Terminal | None, endings: Endings) -> None:
 
 
 def _wait(
-    terminal: Terminal | None, opened: Opened, endings: Endings, timeout_s: float, interruption: Interruption
+    terminal: Terminal | None, desk: Desk, endings: Endings, timeout_s: float, interruption: Interruption
 ) -> None:
     """Wait until all have ended, or the time is over; raises ``Interrupted`` and ``GateUnavailable``."""
-    from dispatcher.app.readers import is_served, open_explanations
     from dispatcher.cli.dead.waiting import wait
     from dispatcher.core.units import US, format_duration
 
     if terminal is not None and endings.count and timeout_s:
-        if not is_served(opened.settings, opened.server):
-            terminal.warn(f"no worker serves the queue {opened.settings.queue} now: its events wait until one starts")
+        if not desk.is_served():
+            terminal.warn(f"no worker serves the queue {desk.settings.queue} now: its events wait until one starts")
         most = format_duration(round(timeout_s * US))
         terminal.say(
             f"waiting until the replayed events have ended, {most} at most; Ctrl-C ends the wait, not the replay"
         )
-    wait(endings, open_explanations(opened.settings, opened.server), timeout_s, interruption)
+    wait(endings, desk.explanations, timeout_s, interruption)
 
 
-def _purge_all(terminal: Terminal, opened: Opened, chosen: Chosen, *, yes: bool, as_json: bool) -> None:
+def _purge_all(terminal: Terminal, desk: Desk, chosen: Chosen, *, yes: bool, as_json: bool) -> None:
     """Remove exactly those that were found, once that is agreed to, and say how many.
 
     An interruption waits for the chunk that is under way. Raises ``Ended`` where it is not agreed to, or not finished.
@@ -367,14 +348,14 @@ def _purge_all(terminal: Terminal, opened: Opened, chosen: Chosen, *, yes: bool,
         try:
             while chunk := list(islice(source, CHUNK)):
                 with interruption.held_back():
-                    removed += opened.letters.purge(chunk)
+                    removed += desk.dead_letters.purge(chunk)
         except KeyboardInterrupt:
             raise Ended(INTERRUPTED, f"interrupted: {removed} removed; run it again for the rest") from None
         except GateUnavailable as error:
             raise Ended(UNREACHABLE, f"{error}: {removed} removed; run it again for the rest") from error
         finally:
             if removed:
-                audited(opened.settings, opened.server, "dead purge", about=chosen.about, count=removed)
+                audited(desk, "dead purge", about=chosen.about, count=removed)
     if as_json:
         terminal.print_json({"removed": removed, "unknown": chosen.unknown})
     else:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from dispatcher.app.building import build_sink
 from dispatcher.app.limits import LoadedLimits, read_limits_file
-from dispatcher.app.readers import build_producer, build_readers
+from dispatcher.app.operating import build_producer, open_desk
 from dispatcher.app.running import run_worker
 from dispatcher.app.servers import Server, open_server
 from dispatcher.cli.demo.crew import Crew
@@ -90,7 +90,7 @@ def _stage() -> Iterator[_Stage]:
         )
         stack.callback(crew.end)
         crew.begin(stack.enter_context(stand_in).base_url)
-        yield _Stage(build_producer(settings, server), build_readers(settings, server).books, crew, stand_in)
+        yield _Stage(build_producer(settings, server), open_desk(settings, server).books, crew, stand_in)
 
 
 def _work(server: Server, limits: LoadedLimits, data_dir: Path, base_url: str, token: str) -> None:

@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dispatcher.cli.context import (
-    headline,
-    near,
-    server_to_look_at,
-    settings_in_force,
-    some_settings_in_force,
-)
+from dispatcher.cli.context import desk_of, headline, near, settings_in_force, some_settings_in_force
 from dispatcher.cli.exits import DONE
 from dispatcher.cli.limits.change import apply, diff, rollback
 from dispatcher.cli.limits.history import history
@@ -81,25 +75,20 @@ def show(terminal: Terminal, *, as_json: bool) -> int:
     The categories are those of the limits file, then those that have been seen and follow its defaults.
     """
     from dispatcher.app.documents.facts import read_status
-    from dispatcher.app.limits import limits_to_look_at
-    from dispatcher.app.readers import build_readers
 
-    settings = some_settings_in_force(terminal)
-    with server_to_look_at(settings) as server:
-        terminal.warn(*server.warnings)
-        readers = build_readers(settings, server)
-        in_force = limits_to_look_at(settings, readers.versions())
+    with desk_of(terminal, some_settings_in_force(terminal)) as desk:
+        in_force = desk.limits()
         terminal.warn(*in_force.warnings)
-        status = read_status(readers, in_force.policy, lately=False)
+        status = read_status(desk, in_force.policy, lately=False)
     if as_json:
         from dispatcher.app.documents.status import limits_document, use_document
 
-        terminal.print_json({**limits_document(settings, in_force), **use_document(status, in_force.policy)})
+        terminal.print_json({**limits_document(desk.settings, in_force), **use_document(status, in_force.policy)})
         return DONE
     from dispatcher.cli.limits.view import use_of_limits
     from dispatcher.settings.describe import beside_limits
 
-    terminal.say(headline(settings, server, in_force))
+    terminal.say(headline(desk, in_force))
     terminal.draw(use_of_limits(status, in_force.policy))
     for sentence in beside_limits(in_force.policy, status.snapshot.now_us):
         terminal.tell(sentence)
@@ -128,12 +117,12 @@ def _in_seconds(span: Span) -> dict[str, float | None]:
 
 def _version_there(settings: Settings) -> Version | None:
     """The version in force; None where there is none, or nobody to ask."""
-    from dispatcher.app.readers import open_versions
+    from dispatcher.app.operating import open_desk
     from dispatcher.app.servers import open_server
     from dispatcher.errors import ConfigError, GateUnavailable
 
     try:
         with open_server(settings, start=False) as server:
-            return open_versions(settings, server).in_force()
+            return open_desk(settings, server).versions.in_force()
     except (ConfigError, GateUnavailable):
         return None

@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dispatcher.cli.context import audited, near, origin, server_to_look_at, settings_in_force
+from dispatcher.cli.context import audited, desk_of, namespace_on, near, origin, settings_in_force
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, Ended
 from dispatcher.cli.options import AT_LEAST_ONE, as_json, operator
 from dispatcher.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from dispatcher.app.limits import LoadedLimits
-    from dispatcher.app.servers import Server
+    from dispatcher.app.operating import Desk
     from dispatcher.settings.content import Content
     from dispatcher.settings.differences import Change
-    from dispatcher.settings.plain import AnySettings
     from dispatcher.store.versions import Published, Version, Versions
 
 
@@ -32,15 +31,14 @@ def diff(terminal: Terminal, file: Path | None, *, as_json: bool) -> int:
     something else, also where no limits are in force yet.
     """
     from dispatcher.app.limits import limits_in_force
-    from dispatcher.app.readers import open_versions
     from dispatcher.settings.differences import changes
     from dispatcher.settings.limits_text import find_limits_file
 
     settings = settings_in_force(terminal)
     file = file or find_limits_file(settings, Path.cwd())
     proposed = _read(terminal, file)
-    with server_to_look_at(settings) as server:
-        now = limits_in_force(open_versions(settings, server))
+    with desk_of(terminal, settings) as desk:
+        now = limits_in_force(desk.versions)
     found = changes(None if now is None else now.content, proposed.content)
     same = now is not None and now.content.digest == proposed.content.digest
     if as_json:
@@ -48,7 +46,7 @@ def diff(terminal: Terminal, file: Path | None, *, as_json: bool) -> int:
     else:
         version = now and now.version
         there = f"against version {version.number}, {origin(version)}" if version else "no version is in force"
-        terminal.say(f"limits in {near(file)}, {there}, namespace {settings.namespace} on {server.shown}")
+        terminal.say(f"limits in {near(file)}, {there}, {namespace_on(desk)}")
         _show(terminal, found, same=same)
     return DONE if same else DOES_NOT_HOLD
 
@@ -64,21 +62,17 @@ def apply(terminal: Terminal, file: Path, *, if_version: int | None, as_json: bo
     If the version in force says the same, nothing changes. Workers go over to a new version with their next step, and
     what waits asks anew. A file with faults, or an empty one, changes nothing: exit code 78.
     """
-    from dispatcher.app.readers import open_versions
-
     proposed = _read(terminal, file, may_be_empty=False)
-    settings = settings_in_force(terminal)
-    with server_to_look_at(settings) as server:
-        versions = open_versions(settings, server)
-        was = versions.in_force()
+    with desk_of(terminal, settings_in_force(terminal)) as desk:
+        was = desk.versions.in_force()
         content = proposed.content
-        done = _publish(versions, content, str(Path.cwd() / file), if_version)
-        _audit(settings, server, "limits apply", done, str(file))
+        done = _publish(desk.versions, content, str(Path.cwd() / file), if_version)
+        _audit(desk, "limits apply", done, str(file))
     if as_json:
         facts = {"version": done.number, "was": was and was.number, "file": str(file), "known": done.known}
         terminal.print_json(facts)
         return
-    terminal.say(f"namespace {settings.namespace} on {server.shown}")
+    terminal.say(namespace_on(desk))
     _say_published(terminal, done, done.known)
 
 
@@ -92,23 +86,20 @@ def rollback(terminal: Terminal, version: int, *, as_json: bool) -> None:
     VERSION is a number that 'dispatcher limits history' lists. No limits file is changed. If the version in force says
     the same, nothing changes.
     """
-    from dispatcher.app.readers import open_versions
     from dispatcher.settings.content import Content
     from dispatcher.settings.limits_file import read_limits
 
-    settings = settings_in_force(terminal)
-    with server_to_look_at(settings) as server:
-        versions = open_versions(settings, server)
-        was = versions.in_force()
-        chosen = _kept(versions, version)
+    with desk_of(terminal, settings_in_force(terminal)) as desk:
+        was = desk.versions.in_force()
+        chosen = _kept(desk.versions, version)
         read_limits(chosen.content, f"limits version {version}")  # workers could not follow what cannot be read
         content = Content(chosen.content, chosen.digest, chosen.source)
-        done = _publish(versions, content, f"version {version}")
-        _audit(settings, server, "limits rollback", done, f"version {version}")
+        done = _publish(desk.versions, content, f"version {version}")
+        _audit(desk, "limits rollback", done, f"version {version}")
     if as_json:
         terminal.print_json({"version": done.number, "was": was and was.number, "says": version})
         return
-    terminal.say(f"namespace {settings.namespace} on {server.shown}")
+    terminal.say(namespace_on(desk))
     _say_published(terminal, done, version)
 
 
@@ -134,9 +125,9 @@ def _publish(versions: Versions, content: Content, file: str, if_version: int | 
     raise Ended(DOES_NOT_HOLD, f"{found} in force, expected version {if_version}: nothing has changed")
 
 
-def _audit(settings: AnySettings, server: Server, what: str, done: Published, source: str) -> None:
+def _audit(desk: Desk, what: str, done: Published, source: str) -> None:
     if done.is_new:
-        audited(settings, server, what, about=f"version {done.number}", why=f"from {source}")
+        audited(desk, what, about=f"version {done.number}", why=f"from {source}")
 
 
 def _say_published(terminal: Terminal, done: Published, said_by: int | None) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dispatcher.cli.context import namespace_named
+from dispatcher.cli.context import desk_named
 from dispatcher.cli.options import as_json
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.units import US
@@ -23,10 +23,8 @@ def history(terminal: Terminal, *, as_json: bool) -> None:
 
     The last 20 are kept. 'dispatcher limits rollback' puts one of them in force again.
     """
-    from dispatcher.app.readers import open_versions
-
-    with namespace_named(terminal, quiet=as_json) as (settings, server):
-        versions = open_versions(settings, server)
+    with desk_named(terminal, quiet=as_json) as desk:
+        versions = desk.versions
         in_force = versions.in_force()
         kept = versions.kept()
     name = None if in_force is None else in_force.name

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from dispatcher.app.readers import build_producer, is_served
+from dispatcher.app.operating import Desk, build_producer
 from dispatcher.app.servers import open_server
 from dispatcher.cli.context import some_settings_in_force
 from dispatcher.cli.exits import DONE, QUEUE_FULL, Ended
@@ -66,5 +66,5 @@ def open_queue(terminal: Terminal, *, quiet: bool) -> Iterator[Queue]:
 
 
 def _warn_unless_served(terminal: Terminal, settings: AnySettings, server: Server) -> None:
-    if not is_served(settings, server):
+    if not Desk(settings, server).is_served():
         terminal.warn(f"no worker serves the queue {settings.queue} now: its events wait until one starts")

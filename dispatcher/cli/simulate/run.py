@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
-from dispatcher.app.limits import LoadedLimits, limits_to_look_at, open_limits, read_limits_file
-from dispatcher.app.readers import client_of_namespace, open_versions
-from dispatcher.app.servers import keys_of
+from dispatcher.app.limits import LoadedLimits, open_limits, read_limits_file
+from dispatcher.app.operating import open_desk
 from dispatcher.cli.context import near, server_to_look_at, settings_in_force
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, USAGE, Ended
 from dispatcher.cli.progress import progress_bar
@@ -88,7 +87,7 @@ def _other(against: str | None, settings: Settings) -> LoadedLimits | None:
     if against != LIVE:
         return read_limits_file(Path(against))
     with server_to_look_at(settings) as server:
-        return limits_to_look_at(settings, open_versions(settings, server))
+        return open_desk(settings, server).limits()
 
 
 def _fill(terminal: Terminal, asked: Asked, settings: Settings, arrivals: Arrivals) -> None:
@@ -96,7 +95,8 @@ def _fill(terminal: Terminal, asked: Asked, settings: Settings, arrivals: Arriva
     if asked.recorded_us is not None:
         span = format_duration(asked.recorded_us)
         with server_to_look_at(settings) as server:
-            read_recorded(client_of_namespace(settings, server), keys_of(settings)[0], asked.recorded_us, arrivals)
+            desk = open_desk(settings, server)
+            read_recorded(desk.client, desk.keys, asked.recorded_us, arrivals)
             if not len(arrivals):
                 raise Ended(USAGE, f"no event came to namespace {settings.namespace} in the last {span}")
         terminal.say(SPREAD)

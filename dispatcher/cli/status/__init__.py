@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from dispatcher.cli.context import headline, server_to_look_at, some_settings_in_force
+from dispatcher.cli.context import desk_of, headline, namespace_on, some_settings_in_force
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
 from dispatcher.cli.options import as_json
 from dispatcher.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from dispatcher.app.documents.facts import Status
-    from dispatcher.app.readers import Readers
+    from dispatcher.app.operating import Desk
     from dispatcher.store.snapshot import Snapshot
 
 
@@ -46,38 +46,31 @@ def status(  # noqa: PLR0913 - click's signature: one for each option
         _refuse_unless_watchable(as_json=as_json, check=check)
     if check and (category or sort):
         raise click.UsageError("--check is about all categories together: leave out --category and --sort.")
-    from dispatcher.app.readers import build_readers
-
-    settings = some_settings_in_force(terminal)
-    with server_to_look_at(settings) as server:
-        terminal.warn(*server.warnings)
-        readers = build_readers(settings, server)
+    with desk_of(terminal, some_settings_in_force(terminal)) as desk:
         if check:
-            return _check(terminal, readers, f"namespace {settings.namespace} on {server.shown}", as_json=as_json)
+            return _check(terminal, desk, as_json=as_json)
         from dispatcher.app.documents.facts import read_status
-        from dispatcher.app.limits import limits_to_look_at
 
-        versions = readers.versions()
-        limits = limits_to_look_at(settings, versions)
+        limits = desk.limits()
         terminal.warn(*limits.warnings)
         if watch:
             from dispatcher.cli.status.watch import watch_status
 
             def look() -> tuple[str, Status]:
-                now = limits_to_look_at(settings, versions)  # others may be in force by now
-                return headline(settings, server, now), read_status(readers, now.policy).of(category, sort)
+                now = desk.limits()  # others may be in force by now
+                return headline(desk, now), read_status(desk, now.policy).of(category, sort)
 
             watch_status(look)
             return DONE
-        facts = read_status(readers, limits.policy).of(category, sort)
+        facts = read_status(desk, limits.policy).of(category, sort)
     if as_json:
         from dispatcher.app.documents.status import limits_document, status_document
 
-        terminal.print_json({"limits": limits_document(settings, limits), **status_document(facts)})
+        terminal.print_json({"limits": limits_document(desk.settings, limits), **status_document(facts)})
     else:
         from dispatcher.cli.status.view import tables
 
-        terminal.say(headline(settings, server, limits))
+        terminal.say(headline(desk, limits))
         terminal.draw(*tables(facts))
     return DONE
 
@@ -92,12 +85,12 @@ def _refuse_unless_watchable(*, as_json: bool, check: bool) -> None:
         )
 
 
-def _check(terminal: Terminal, readers: Readers, headline: str, *, as_json: bool) -> int:
+def _check(terminal: Terminal, desk: Desk, *, as_json: bool) -> int:
     if not as_json:
-        terminal.say(headline)
-    if (refusal := readers.refusal()) is not None:
+        terminal.say(namespace_on(desk))
+    if (refusal := desk.refusal()) is not None:
         terminal.warn(f"the server can only be read: {refusal.said}; to do: {refusal.remedy}")
-    snapshot = readers.books.snapshot()
+    snapshot = desk.books.snapshot()
     imbalances = snapshot.imbalances()
     if as_json:
         terminal.print_json({"balanced": not imbalances, "imbalances": imbalances})

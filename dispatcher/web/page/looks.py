@@ -53,7 +53,7 @@ class Looks:
             if self._look is None or time.monotonic() - self._looked_s > FRESH_S:
                 self._desk.check()
                 limits = self._desk.limits()
-                self._look = Look(read_status(self._desk.readers, limits.policy), limits)
+                self._look = Look(read_status(self._desk, limits.policy), limits)
                 self._looked_s = time.monotonic()
             return self._look
 
@@ -63,7 +63,7 @@ class Looks:
         wanted = range(newest - HISTORY + 1, newest + 1)
         with self._lock:
             missing = [number for number in wanted if number not in self._minutes]
-            read = map(_minute, self._desk.readers.books.totals_of(missing))
+            read = map(_minute, self._desk.books.totals_of(missing))
             minutes = self._minutes | dict(zip(missing, read, strict=True))
             self._minutes = {number: minutes[number] for number in wanted if number <= newest - _SETTLED}
             return [minutes[number] for number in wanted]

@@ -34,7 +34,9 @@ JUDGED = {
     "serve_port", "serve_tokens_file", "serve_trusted_hosts", "metrics_categories",
 }  # fmt: skip
 """Settings that are never plain: where one is set, a command takes the time to read all in full."""
-FIELDS = ("data_dir", "namespace", "queue", "limits_file", "max_waiting")
+FIELDS = (
+    "data_dir", "namespace", "queue", "limits_file", "max_waiting", "dedup_window", "by_webhook", "metrics_categories",
+)  # fmt: skip
 
 
 def check_agreement(plain: PlainSettings, env: dict[str, str], env_file: Path | None = None) -> None:
