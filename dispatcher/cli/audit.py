@@ -11,14 +11,11 @@ import click
 
 from dispatcher.cli.context import desk_named
 from dispatcher.cli.exits import DONE
-from dispatcher.cli.options import AT_LEAST_ONE, as_json
+from dispatcher.cli.options import as_json, at_most
 from dispatcher.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from dispatcher.cli.drawing import Fitting, Table
-
-SHOWN: Final = 50
-"""Actions in a list, unless more are asked for."""
 
 _LONGEST: Final = 1_500
 """Characters of what an action was about, or why it was done."""
@@ -28,7 +25,7 @@ _LEAST: Final = 18
 
 
 @click.command()
-@click.option("--limit", type=AT_LEAST_ONE, metavar="N", default=SHOWN, show_default=True, help="At most N.")
+@at_most
 @as_json
 @click.pass_obj
 def audit(terminal: Terminal, *, limit: int, as_json: bool) -> int:

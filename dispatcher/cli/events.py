@@ -10,7 +10,7 @@ import click
 
 from dispatcher.cli.context import desk_named, warn_if_unfamiliar
 from dispatcher.cli.exits import DONE
-from dispatcher.cli.options import AT_LEAST_ONE, WHEN, with_words
+from dispatcher.cli.options import WHEN, at_most, for_reason, of_category, with_words
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.limits import ENDING
 from dispatcher.store.counts import OUTCOMES
@@ -20,26 +20,18 @@ if TYPE_CHECKING:
     from dispatcher.core.typed_instants import When
     from dispatcher.store.decisions import DecisionFilter, Decisions
 
-SHOWN: Final = 50
-"""Events in a list, unless more are asked for."""
-
 _WAIT_MS: Final = 1_000
 
 
 @click.command()
 @click.option("--outcome", type=click.Choice(OUTCOMES), help="Only those that ended so.")
-@click.option(
-    "--reason",
-    type=click.Choice([each.value for each in ENDING]),
-    metavar="REASON",
-    help=f"Only for this reason: {', '.join(ENDING)}.",
-)
-@click.option("--category", metavar="NAME", help="Only of this category.")
+@for_reason(ENDING)
+@of_category
 @with_words
 @click.option("--since", type=WHEN, help="Only those that ended then or later: 2h (that long ago), yesterday.")
 @click.option("--until", "--before", "until", type=WHEN, help="Only those that ended before then: today.")
 @click.option("--follow", is_flag=True, help="Go on with each event that ends, the oldest first, until interrupted.")
-@click.option("--limit", type=AT_LEAST_ONE, metavar="N", default=SHOWN, show_default=True, help="At most N.")
+@at_most
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object; with --follow one for each event.")
 @click.pass_obj
 def events(  # noqa: PLR0913 - click's signature: one for each option

@@ -5,19 +5,23 @@ from __future__ import annotations
 import math
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
 
 from dispatcher.core.typed_instants import read_when
 from dispatcher.core.units import CHANNEL_ID, CHANNEL_NAME, MOST_WORDS, US, length_us, seconds_of
 
+if TYPE_CHECKING:
+    from dispatcher.core.limits import Reason
+
 AT_LEAST_ONE: Final = click.IntRange(1, 1_000_000_000)
 """How many are wanted, or which version: more than there ever are, and small enough for the server and islice."""
 
 _T = TypeVar("_T")
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class Parsed(click.ParamType[_T]):
@@ -85,9 +89,19 @@ SPAN_S: Final = Parsed("SPAN", seconds_of)
 WORDS: Final = Parsed("WORDS", _words)
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+at_most = click.option("--limit", type=AT_LEAST_ONE, metavar="N", default=50, show_default=True, help="At most N.")
+of_category = click.option("--category", metavar="NAME", help="Only of this category.")
 with_words = click.option(
     "--text", "words", type=WORDS, help="Only those with all these words in their text, in any case."
 )
+
+
+def for_reason(reasons: Iterable[Reason]) -> Callable[[_Function], _Function]:
+    """An option that takes one of the reasons."""
+    names = [each.value for each in reasons]
+    return click.option(
+        "--reason", type=click.Choice(names), metavar="REASON", help=f"Only for this reason: {', '.join(names)}."
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,18 @@ from dispatcher.cli.context import (
 )
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, INTERRUPTED, UNREACHABLE, USAGE, Ended
 from dispatcher.cli.interruption import Interruption
-from dispatcher.cli.options import AT_LEAST_ONE, EVENT_ID, SPAN_US, Selection, as_json, operator, with_words
+from dispatcher.cli.options import (
+    AT_LEAST_ONE,
+    EVENT_ID,
+    SPAN_US,
+    Selection,
+    as_json,
+    at_most,
+    for_reason,
+    of_category,
+    operator,
+    with_words,
+)
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.states import WAITING
 from dispatcher.errors import GateUnavailable
@@ -32,22 +43,13 @@ if TYPE_CHECKING:
     from dispatcher.settings.plain import AnySettings
     from dispatcher.store.parked_events import ParkedEvent, ParkedEvents, ParkedFilter
 
-SHOWN: Final = 50
-"""Events in a list, unless more are asked for."""
-
 _AGAIN: Final = "what is not cancelled stays parked; run it again for the rest"
 
 _UNSAID: Final = (
     "Which parked events? Give their ids, or --category, --reason, --channel, --older-than or --text, or --all."
 )
 
-_category = click.option("--category", metavar="NAME", help="Only of this category.")
-_reason = click.option(
-    "--reason",
-    type=click.Choice([reason.value for reason in WAITING]),
-    metavar="REASON",
-    help=f"Only for this reason: {', '.join(WAITING)}.",
-)
+_reason = for_reason(WAITING)
 _channel = click.option("--channel", metavar="NAME", help="Only for this channel.")
 _older_than = click.option("--older-than", type=SPAN_US, help="Only those first seen so long ago: 2h.")
 
@@ -80,12 +82,12 @@ def parked() -> None:
 
 
 @parked.command(name="list", short_help="Show what waits, and for what.")
-@_category
+@of_category
 @_reason
 @_channel
 @_older_than
 @with_words
-@click.option("--limit", type=AT_LEAST_ONE, metavar="N", default=SHOWN, show_default=True, help="At most N.")
+@at_most
 @as_json
 @click.pass_obj
 def list_(terminal: Terminal, /, *, limit: int, as_json: bool, **filters: Any) -> int:  # noqa: ANN401 - a filter's
@@ -141,7 +143,7 @@ def show(terminal: Terminal, id_: str, *, as_json: bool) -> int:
 
 @parked.command(short_help="End parked events without a post.")
 @click.argument("ids", type=EVENT_ID, nargs=-1)
-@_category
+@of_category
 @_reason
 @_channel
 @_older_than

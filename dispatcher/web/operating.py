@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, TypeVar
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from dispatcher.app.documents.acted import ids_in_words, letters_in_words, parked_in_words
+from dispatcher.app.documents.acted import ids_in_words, letters_in_words, letters_of, parked_in_words
 from dispatcher.app.documents.silences import begun_document, preview_document
 from dispatcher.app.limits import LoadedLimits
 from dispatcher.app.operating import Desk
@@ -38,7 +38,7 @@ from dispatcher.store.versions import Unless
 from dispatcher.web.asked import Asked
 from dispatcher.web.auth import caller_of
 from dispatcher.web.problems import Problem
-from dispatcher.web.reading import DEAD_FILTERS, PARKED_FILTERS, dead_filter, letter_of, parked_filter
+from dispatcher.web.reading import DEAD_FILTERS, PARKED_FILTERS, dead_filter, parked_filter
 from dispatcher.web.searching import WORK_S, first
 from dispatcher.web.threads import Threads
 
@@ -275,9 +275,8 @@ class Operating:
             if ids is None:
                 meant = wanted(letters)
                 return first(letters.pages(meant), limit), letters_in_words(meant, limit)
-            found = {id_: letter for id_ in ids if (letter := letter_of(letters, id_)) is not None}
-            distinct = {letter.entry: letter for letter in found.values()}
-            return [sorted(distinct.values(), key=lambda letter: (letter.at_us, letter.entry))], ids_in_words([*found])
+            found, known = letters_of(letters, ids)
+            return [found], ids_in_words(known)
 
         return find, dry_run
 

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from dispatcher.app.documents.acted import letter_of
 from dispatcher.app.documents.events import (
     decisions_document,
     explained_document,
@@ -28,9 +29,8 @@ from dispatcher.core.typed_instants import When, read_when, span_between
 from dispatcher.core.units import US, seconds_of
 from dispatcher.store.audit import KEPT
 from dispatcher.store.counts import OUTCOMES
-from dispatcher.store.dead_letters import DeadLetter, DeadLetters, Filter
+from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.decisions import DecisionFilter, Decisions, Position
-from dispatcher.store.explanations import ids_of
 from dispatcher.store.parked_events import ParkedEvents, ParkedFilter
 from dispatcher.web.asked import Asked
 from dispatcher.web.problems import Problem
@@ -237,8 +237,3 @@ def _when(value: object) -> When:
         at_us = round(float(text) * US)
         return lambda _: at_us
     return read_when(text)
-
-
-def letter_of(letters: DeadLetters, id_: str) -> DeadLetter | None:
-    """The dead letter of an id, the producer's or the one on the queue."""
-    return next((letter for name in ids_of(id_) if (letter := letters.get(name)) is not None), None)

@@ -1,14 +1,15 @@
-"""Which events an action of an operator was about, in the words of the trail: the same from each door."""
+"""Which events an action of an operator is about: found by their ids, and in the words of the trail."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
 from dispatcher.core.rendering import one_line
 from dispatcher.core.units import US
-from dispatcher.store.dead_letters import Filter
+from dispatcher.store.dead_letters import DeadLetter, DeadLetters, Filter
+from dispatcher.store.explanations import ids_of
 from dispatcher.store.parked_events import ParkedFilter
 
 _IDS: Final = 5
@@ -17,6 +18,18 @@ _LONGEST: Final = 200
 
 _LAST_S: Final = 253_402_300_799
 """The end of the year 9999: no date is later, and a filter may name an instant that is."""
+
+
+def letter_of(letters: DeadLetters, id_: str) -> DeadLetter | None:
+    """The dead letter of an id, the producer's or the one on the queue."""
+    return next((letter for name in ids_of(id_) if (letter := letters.get(name)) is not None), None)
+
+
+def letters_of(letters: DeadLetters, ids: Iterable[str]) -> tuple[list[DeadLetter], list[str]]:
+    """The dead letters of ids, each once and the oldest first; and the ids that have one."""
+    found = {id_: letter for id_ in ids if (letter := letter_of(letters, id_)) is not None}
+    distinct = {letter.entry: letter for letter in found.values()}
+    return sorted(distinct.values(), key=lambda letter: (letter.at_us, letter.entry)), [*found]
 
 
 def ids_in_words(ids: Sequence[str]) -> str:

@@ -12,7 +12,18 @@ import click
 from dispatcher.cli.context import audited, desk_named
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, INTERRUPTED, UNREACHABLE, USAGE, Ended
 from dispatcher.cli.interruption import Interruption
-from dispatcher.cli.options import AT_LEAST_ONE, CHANNEL, EVENT_ID, SPAN_S, WHEN, Selection, as_json, with_words
+from dispatcher.cli.options import (
+    AT_LEAST_ONE,
+    CHANNEL,
+    EVENT_ID,
+    SPAN_S,
+    WHEN,
+    Selection,
+    as_json,
+    at_most,
+    for_reason,
+    with_words,
+)
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.states import DEADLY
 from dispatcher.errors import GateUnavailable
@@ -25,19 +36,11 @@ if TYPE_CHECKING:
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-SHOWN: Final = 50
-"""Letters in a list, unless more are asked for."""
-
 _THEY_GO_ON: Final = "the replayed events go on without it"
 
 _FILTERS: Final = (
     click.option("--category", metavar="NAME", help='Only of this category; "-" is what shows none.'),
-    click.option(
-        "--reason",
-        type=click.Choice([reason.value for reason in DEADLY]),
-        metavar="REASON",
-        help=f"Only for this reason: {', '.join(DEADLY)}.",
-    ),
+    for_reason(DEADLY),
     click.option("--code", help="Only with this code, which Slack gave: channel_not_found."),
     click.option(
         "--since", type=WHEN, help="Only those that died then or later: 2h (that long ago), 2026-11-21, yesterday."
@@ -75,7 +78,7 @@ def dead() -> None:
 
 @dead.command(name="list")
 @_with(_FILTERS)
-@click.option("--limit", type=AT_LEAST_ONE, metavar="N", default=SHOWN, show_default=True, help="At most N.")
+@at_most
 @as_json
 @click.pass_obj
 def list_(terminal: Terminal, /, *, limit: int, as_json: bool, **filters: Any) -> int:  # noqa: ANN401 - a Filter's
@@ -111,8 +114,10 @@ def show(terminal: Terminal, id_: str, *, as_json: bool) -> int:
 
     Exit 1 if there is none of this id.
     """
+    from dispatcher.app.documents.acted import letter_of
+
     with desk_named(terminal, quiet=as_json) as desk:
-        letter = _find(desk.dead_letters, id_)
+        letter = letter_of(desk.dead_letters, id_)
     if letter is None:
         _say_unknown(terminal, [id_])
         return DOES_NOT_HOLD
@@ -218,7 +223,7 @@ def _filter(letters: DeadLetters, options: Mapping[str, Any]) -> Filter:
 
 
 def _choose(letters: DeadLetters, selection: Selection) -> Chosen:
-    from dispatcher.app.documents.acted import ids_in_words, letters_in_words
+    from dispatcher.app.documents.acted import ids_in_words, letters_in_words, letters_of
     from dispatcher.cli.dead.replaying import Chosen
 
     if not selection.ids:
@@ -226,18 +231,9 @@ def _choose(letters: DeadLetters, selection: Selection) -> Chosen:
         total = letters.count() if selection.everything and selection.limit is None else None
         about = letters_in_words(wanted, selection.limit)
         return Chosen(islice(letters.find(wanted), selection.limit), [], total, about)
-    asked = {id_: _find(letters, id_) for id_ in selection.ids}
-    found = {id_: letter for id_, letter in asked.items() if letter is not None}
-    distinct = {letter.entry: letter for letter in found.values()}
-    in_order = sorted(distinct.values(), key=lambda letter: (letter.at_us, letter.entry))
-    unknown = [id_ for id_ in asked if id_ not in found]
-    return Chosen(iter(in_order), unknown, len(in_order), ids_in_words([*found]))
-
-
-def _find(letters: DeadLetters, id_: str) -> DeadLetter | None:
-    from dispatcher.store.explanations import ids_of
-
-    return next((letter for name in ids_of(id_) if (letter := letters.get(name)) is not None), None)
+    found, known = letters_of(letters, selection.ids)
+    unknown = [id_ for id_ in dict.fromkeys(selection.ids) if id_ not in known]
+    return Chosen(iter(found), unknown, len(found), ids_in_words(known))
 
 
 def _say_unknown(terminal: Terminal, ids: list[str]) -> None:

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from dispatcher.app.documents.acted import letter_of
 from dispatcher.app.documents.events import explained_document, parked_document, payload_document
 from dispatcher.app.operating import Desk
 from dispatcher.core.explain import clock_of, ended
@@ -34,7 +35,7 @@ from dispatcher.web.page import silences, views
 from dispatcher.web.page.looks import Looks
 from dispatcher.web.page.rendering import asset, compile_templates, render, whole
 from dispatcher.web.problems import HEADERS, Problem, unavailable_by
-from dispatcher.web.reading import DEAD_FILTERS, dead_filter, decision_filter, letter_of, parked_filter
+from dispatcher.web.reading import DEAD_FILTERS, dead_filter, decision_filter, parked_filter
 from dispatcher.web.searching import search
 from dispatcher.web.threads import Threads
 
