@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from dispatcher.core.limits import Reason
 from dispatcher.core.units import US
 from dispatcher.store.counts import MINUTE_US, OUTCOMES, Counts
-
-_Name = TypeVar("_Name")
 
 MINUTES: Final = 30
 """Whole minutes that are looked at, beside the one that runs."""
@@ -97,36 +96,33 @@ class Recent:
 
     def together(self) -> Lately:
         """What happened of all."""
-        ended: dict[tuple[str, str], int] = {}
-        for lately in self.categories.values():
-            for why, number in lately.ended.items():
-                ended[why] = ended.get(why, 0) + number
         found = self.categories.values()
+        ended: Counter[tuple[str, str]] = Counter()
+        for each in found:
+            ended.update(each.ended)
         return Lately(sum(each.received for each in found), sum(each.sent for each in found), ended)
 
 
 def recent_of(minutes: Sequence[Counts], now_us: int) -> Recent:
     """What the minutes say, the one of ``now_us`` first."""
-    received: dict[str, int] = {}
-    sent: dict[str, int] = {}
-    ended: dict[str, dict[tuple[str, str], int]] = {}
+    received: Counter[str] = Counter()
+    sent: Counter[str] = Counter()
+    ended: defaultdict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
     ages: dict[str, int] = {}
-    begun: dict[str, dict[tuple[str, str], int]] = {}
+    begun: defaultdict[str, dict[tuple[str, str], int]] = defaultdict(dict)
     for age, minute in enumerate(minutes):
-        _add(received, minute.received_by_category())
-        _add(sent, minute.by_category("sent"))
+        received.update(minute.received_by_category())
+        sent.update(minute.by_category("sent"))
         for outcome in REASONED:
             for (category, reason), number in minute.by_reason(outcome).items():
-                _add(ended.setdefault(category, {}), {(outcome, reason): number})
-                begun.setdefault(category, {})[outcome, reason] = age
+                ended[category][outcome, reason] += number
+                begun[category][outcome, reason] = age
                 if is_suppressed(reason):
                     ages.setdefault(category, max(age, _JUST_NOW))
     over_s = (MINUTE_US + now_us % MINUTE_US) / US
     return Recent(
         {
-            name: Lately(
-                received.get(name, 0), sent.get(name, 0), ended.get(name, {}), ages.get(name), begun.get(name, {})
-            )
+            name: Lately(received[name], sent[name], ended[name], ages.get(name), begun[name])
             for name in sorted(received.keys() | sent.keys() | ended.keys())
         },
         {count: sum(each.total(count) for each in minutes[:2]) / over_s for count in ("received", *OUTCOMES)},
@@ -137,8 +133,3 @@ def recent_of(minutes: Sequence[Counts], now_us: int) -> Recent:
 def is_suppressed(reason: str) -> bool:
     """Whether an event that ended for this reason is a suppressed one, and not cancelled, say, or told of elsewhere."""
     return reason in _SUPPRESSED
-
-
-def _add(sums: dict[_Name, int], more: Mapping[_Name, int]) -> None:
-    for name, number in more.items():
-        sums[name] = sums.get(name, 0) + number

@@ -6,17 +6,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dispatcher.app.documents.facts import SILENCE, Shadowed, Status, untold
+from dispatcher.app.documents.pause_words import said_and_remedy
 from dispatcher.app.documents.silences import silence_document
 from dispatcher.app.limits import LoadedLimits, compare_own_file
 from dispatcher.core.limits import EVERYTHING
 from dispatcher.core.policy import GLOBAL_SCOPE, CategoryRule, Policy
-from dispatcher.core.rendering import one_line
 from dispatcher.core.silences import Silence
 from dispatcher.core.units import CATEGORY, US
 from dispatcher.limiter import Usage
 from dispatcher.settings.plain import AnySettings
-from dispatcher.slack.taxonomy import row_for
-from dispatcher.store.snapshot import Pause, Snapshot
+from dispatcher.store.snapshot import Snapshot
 
 
 def status_document(status: Status) -> dict[str, Any]:
@@ -171,19 +170,6 @@ def _paused(snapshot: Snapshot) -> dict[str, Any] | None:
         return None
     facts = {"kind": pause.kind, "code": pause.code, "detail": pause.detail, "remedy": said_and_remedy(pause)[1]}
     return {**facts, "since": pause.since_us / US, "next_try": pause.probe_us / US}
-
-
-def said_and_remedy(pause: Pause, *, is_tried: bool = True) -> tuple[str, str]:
-    """What the answer that caused the pause means, with what Slack added to it; and what to do.
-
-    ``is_tried``: nobody has paused all posting by hand too.
-    """
-    row = row_for(pause.code)
-    told = pause.detail or row.told
-    if told.startswith(row.words):
-        told = row.told + told.removeprefix(row.words)
-    remedy = f"it is tried again by itself; {row.remedy}" if is_tried and pause.kind != "operator" else row.remedy
-    return one_line(told), remedy
 
 
 def limits_document(settings: AnySettings, limits: LoadedLimits) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -119,22 +120,17 @@ def _workers(status: Status) -> str:
 
 def _waits(status: Status) -> str:
     """What waits for something else than a worker."""
-    waits: dict[str, int] = {}
+    waits: Counter[str] = Counter()
     for (_, reason), count in status.snapshot.counts.by_reason("parked").items():
-        what = _WAITS.get(reason, "for something else")
-        waits[what] = waits.get(what, 0) + count
-    parts = sorted(waits.items(), key=lambda item: -item[1])
-    said = ", ".join(f"{count:,} {what}" for what, count in parts if count > 0)
+        waits[_WAITS.get(reason, "for something else")] += count
+    said = ", ".join(f"{count:,} {what}" for what, count in waits.most_common() if count > 0)
     return f"no event waits for one ({said})" if said else "nothing waits"
 
 
 def _died(lately: Lately) -> dict[str, int]:
     """How many became dead letters by reason, but for the suppressed ones; the most first."""
-    found: dict[str, int] = {}
-    for (outcome, reason), count in lately.ended.items():
-        if outcome == "dead" and not is_suppressed(reason):
-            found[reason] = found.get(reason, 0) + count
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
+    dead = Counter({reason: count for (outcome, reason), count in lately.ended.items() if outcome == "dead"})
+    return {reason: count for reason, count in dead.most_common() if not is_suppressed(reason)}
 
 
 def _alive(status: Status) -> int:

@@ -11,13 +11,13 @@ from typing import Any, Final
 
 from dispatcher.app.documents.facts import COUNTS, Shadowed, Status, window
 from dispatcher.app.documents.instants import span, zone
+from dispatcher.app.documents.pause_words import said_and_remedy
 from dispatcher.app.documents.recent import Recent
-from dispatcher.app.documents.status import said_and_remedy
 from dispatcher.app.documents.wellness import wellness
 from dispatcher.core.explain import Decision, scope_words
 from dispatcher.core.limits import EVERYTHING, Limit, Reason
 from dispatcher.core.policy import GLOBAL_SCOPE, Policy
-from dispatcher.core.quiet import QUIET_PREFIX
+from dispatcher.core.quiet import QUIET_PREFIX, Quiet, Span
 from dispatcher.core.rendering import one_line
 from dispatcher.core.silences import SILENCE_PREFIX
 from dispatcher.core.transitions import UNKNOWN_CATEGORY
@@ -124,7 +124,7 @@ def now(look: Look, minutes: Sequence[Minute]) -> dict[str, Any]:
         "counts": [name for name in COUNTS if name != "duplicate"],
         "categories": [_category(status, name) for name in names if name in set(shown)],
         "more_categories": len(names) - len(shown),
-        "stopped": [*_stopped(snapshot), *_quiet(look.limits.policy, snapshot.now_us)],
+        "stopped": [*_stopped(snapshot), *_quiet(status.quiet)],
         "lines": _lines(snapshot),
         "workers": status.workers,
         "chart": chart(minutes),
@@ -181,21 +181,20 @@ def _stopped(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
         failures = snapshot.failures.get(channel)
         why = f"no clear answer to {failures} posts in a row" if failures else "429"
         yield {"what": channel, "how": "cools down", "by": "Slack", "why": why, "until_us": until_us}
-    yield from silenced(snapshot)
+    yield from _silenced(snapshot)
 
 
-def _quiet(policy: Policy, now_us: int) -> Iterator[dict[str, Any]]:
+def _quiet(holding: Sequence[tuple[Quiet, Span]]) -> Iterator[dict[str, Any]]:
     """The quiet hours that hold."""
-    for each in policy.quiet:
-        if (span := each.span_at(now_us)) is not None:
-            yield {
-                "what": "All categories" if each.categories is None else ", ".join(each.categories),
-                "how": f"quiet ({each.then})", "by": "the limits", "why": each.name,
-                "since_us": span.since_us, "until_us": span.until_us,
-            }  # fmt: skip
+    for each, span_now in holding:
+        yield {
+            "what": "All categories" if each.categories is None else ", ".join(each.categories),
+            "how": f"quiet ({each.then})", "by": "the limits", "why": each.name,
+            "since_us": span_now.since_us, "until_us": span_now.until_us,
+        }  # fmt: skip
 
 
-def silenced(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
+def _silenced(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
     """The silences that are in force, the one that ends first comes first."""
     for each in reversed(snapshot.silences_in_force):
         yield {
