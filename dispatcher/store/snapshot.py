@@ -141,6 +141,11 @@ class Snapshot:
             return self.received - self._settled - self.parked
         return self.leased + self.requeued - self.tallies_at("hands")
 
+    @property
+    def pending(self) -> int:
+        """How many events have not ended: they wait on a lane, are in flight, or are parked."""
+        return self.waiting + self.in_flight + self.parked
+
     def tallies_at(self, *places: str) -> int:
         """How many of the tallies that are told of have their digest message, or their only one, in these places."""
         return sum(each.place in places for each in self.tallies.values())
@@ -331,7 +336,7 @@ class Books:
         buffered = snapshot.tallies_at("buffered") if snapshot.has_all_tallies else snapshot.all_tallies
         later = snapshot.scheduled if (snapshot.next_scheduled_us or 0) > snapshot.now_us else 0
         may_wait = buffered + sum(snapshot.deferred.values()) + later
-        return snapshot.waiting + snapshot.in_flight + snapshot.parked <= may_wait
+        return snapshot.pending <= may_wait
 
 
 def _snapshot(facts: dict[str, Any], totals: dict[str, int]) -> Snapshot:

@@ -92,10 +92,10 @@ def _unmanned(status: Status) -> tuple[Level, str] | None:
     """That no worker runs."""
     if _alive(status):
         return None
-    held = status.snapshot.waiting + status.snapshot.in_flight + status.snapshot.parked
-    if not held:
+    pending = status.snapshot.pending
+    if not pending:
         return Level.LOOK, "No worker runs. Nothing waits."
-    return Level.ILL, f"It is not well: no worker runs, and {_waiting(held)}."
+    return Level.ILL, f"It is not well: no worker runs, and {_waiting(pending)}."
 
 
 def _workers(status: Status) -> str:

@@ -37,7 +37,7 @@ class Moment:
     @property
     def is_busy(self) -> bool:
         """Whether something is still on its way."""
-        return bool(self.snapshot.waiting + self.snapshot.in_flight + self.snapshot.parked)
+        return self.snapshot.pending > 0
 
     @property
     def slack_received(self) -> int:
@@ -165,7 +165,7 @@ def summary(moment: Moment, reasons: Counter[str]) -> Iterator[Part]:
 def _figures(moment: Moment) -> str:
     totals, snapshot = moment.snapshot.overall(), moment.snapshot
     return (
-        f"{totals['enqueued']} enqueued, {snapshot.waiting + snapshot.parked + snapshot.in_flight} on the way, "
+        f"{totals['enqueued']} enqueued, {snapshot.pending} on the way, "
         f"{totals['sent']} sent, {totals['dropped']} dropped; Slack received {moment.slack_received}"
     )
 

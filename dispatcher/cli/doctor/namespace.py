@@ -91,7 +91,7 @@ def _queue(facts: NamespaceFacts, snapshot: Snapshot, settings: Settings) -> Fin
     said = f"{snapshot.waiting} waiting, {snapshot.in_flight} in flight, {snapshot.parked} parked"
     if facts.suspended:
         return warning("waiting", f"{said}; taking is suspended for all RQ workers of the server", "rq resume")
-    if snapshot.waiting + snapshot.in_flight + snapshot.parked >= MAX_USE * settings.max_waiting:
+    if snapshot.pending >= MAX_USE * settings.max_waiting:
         said = f"{said}; from {settings.max_waiting} in all on producers are refused"
         return warning("waiting", said, "start more workers, or raise DISPATCHER_MAX_WAITING")
     return ok("waiting", said)
@@ -107,8 +107,7 @@ def _workers(facts: NamespaceFacts, snapshot: Snapshot) -> Iterator[Finding]:
         remedy = "nothing is lost: another worker takes over what it had; its entry goes away by itself"
         yield warning("workers", said, remedy)
     if not alive:
-        left = snapshot.waiting + snapshot.in_flight + snapshot.parked
-        waits = f", and {left} events are to be dealt with" if left else ""
+        waits = f", and {snapshot.pending} events are to be dealt with" if snapshot.pending else ""
         yield warning("workers", f"none is running{waits}", f"start some with {START}")
         return
     latest = max(each.last_heartbeat for each in alive)
