@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final, Literal, Protocol
+from typing import Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -15,7 +15,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from dispatcher.app.serving import Readiness
 from dispatcher.errors import ConfigError, GateUnavailable
+from dispatcher.logs.event_log import EventLog
 from dispatcher.web import alertmanager
 from dispatcher.web.auth import Guard, Scope, WholeAddresses
 from dispatcher.web.bounds import MOST_BODY, Endpoint, Handler, bounded
@@ -31,22 +33,6 @@ from dispatcher.web.reading import Reading
 READY_S: Final = 2.0
 
 
-class Readiness(Protocol):
-    """Whether events can be taken."""
-
-    async def why_not(self) -> str | None:
-        """Why the server cannot be used now, in words; None where it can. Raises ``GateUnavailable``."""
-        ...
-
-
-class Log(Protocol):
-    """Where a defect is told."""
-
-    def failed(self, error: Exception, event: Literal["serve.failed"]) -> None:
-        """With its traceback."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class App:
     """What the routes need; ``build`` makes the ASGI application of it."""
@@ -59,7 +45,7 @@ class App:
     page: Page
     hooks: Hooks
     readiness: Readiness
-    log: Log
+    log: EventLog
 
     def build(self) -> Starlette:
         """The application."""

@@ -15,12 +15,13 @@ from typing import Final, TypeAlias
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from dispatcher.app.documents.facts import window
 from dispatcher.app.documents.recent import CAUSES, REASONED
 from dispatcher.app.fleet import WorkerEntry
 from dispatcher.app.metrics import MOST_LIMITS, OTHER, Facts
-from dispatcher.core.limits import EVERYTHING, Kind, Limit, Reason
+from dispatcher.core.limits import EVERYTHING, Reason
 from dispatcher.core.policy import GLOBAL_SCOPE
-from dispatcher.core.units import US, format_duration
+from dispatcher.core.units import US
 from dispatcher.slack.replies import BUCKETS_S as REQUEST_BUCKETS_S
 
 Samples: TypeAlias = Mapping[tuple[str, ...], float] | float
@@ -210,7 +211,7 @@ def _limits(facts: Facts) -> Iterator[Metric]:
     free: dict[tuple[str, ...], float] = {}
     for scope in facts.scopes:
         for usage in scope.usages:
-            labels = (scope.name, _window(usage.limit))
+            labels = (scope.name, window(usage.limit))
             most[labels], used[labels], held[labels] = usage.limit.max, usage.used, scope.held
             free[labels] = usage.wait_us / US
     labels_of = ["scope", "window"]
@@ -218,10 +219,6 @@ def _limits(facts: Facts) -> Iterator[Metric]:
     yield _gauge("limit_used", "How many slots of a limit are used.", labels_of, used)
     yield _gauge("limit_held", "How many slots of the scope are held by events that wait.", labels_of, held)
     yield _gauge("limit_free_in_seconds", "Until a limit has room for one more; 0: now.", labels_of, free)
-
-
-def _window(limit: Limit) -> str:
-    return format_duration(limit.window_us) + ("" if limit.kind is Kind.ROLLING else f" {limit.kind}")
 
 
 def _state(facts: Facts) -> Iterator[Metric]:
