@@ -100,9 +100,9 @@ def list_(terminal: Terminal, /, *, limit: int, as_json: bool, **filters: Any) -
         total = events.count()
     more, found = len(found) > limit, found[:limit]
     if as_json:
-        from dispatcher.app.documents.events import parked_document
+        from dispatcher.app.documents.events import parked_events_document
 
-        terminal.print_json({"parked": [parked_document(each) for each in found], "more": more, "total": total})
+        terminal.print_json(parked_events_document(found, total, more=more))
         return DONE
     if not found:
         terminal.say("no parked event matches" if total else "nothing is parked")

@@ -15,7 +15,8 @@ from dispatcher.app.documents.events import (
     decisions_document,
     explained_document,
     letter_document,
-    parked_document,
+    letters_document,
+    parked_events_document,
     payload_document,
 )
 from dispatcher.app.documents.facts import COUNTS, SUPPRESSED, read_status
@@ -121,11 +122,7 @@ class Reading:
         def look() -> Mapping[str, Any]:
             events = self._desk.parked(self._desk.limits().policy)
             found = search(events.pages(wanted(events)), limit)
-            return {
-                "parked": [parked_document(each) for each in found.rows],
-                "more": found.more,
-                "total": events.count(),
-            }
+            return parked_events_document(found.rows, events.count(), more=found.more)
 
         return await self._look(look)
 
@@ -139,9 +136,8 @@ class Reading:
         def look() -> Mapping[str, Any]:
             letters = self._desk.dead_letters
             found, entry = search_on(letters.behind(after), limit, wanted(letters).matches)
-            shown = [letter_document(letter) for letter in found.rows]
             following = {} if entry is None else {"next": entry}
-            return {"dead_letters": shown, "more": found.more, "kept": letters.count(), **following}
+            return letters_document(found.rows, letters.count(), more=found.more) | following
 
         return await self._look(look)
 

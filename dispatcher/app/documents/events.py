@@ -59,6 +59,11 @@ def parked_document(parked_event: ParkedEvent) -> dict[str, Any]:
     }
 
 
+def parked_events_document(found: Sequence[ParkedEvent], total: int, *, more: bool) -> dict[str, Any]:
+    """A list of parked events as JSON has it, with whether there are more, and how many are parked in all."""
+    return {"parked": [parked_document(each) for each in found], "more": more, "total": total}
+
+
 def letter_document(letter: DeadLetter) -> dict[str, Any]:
     """A dead letter as JSON has it, but its payload; instants are seconds since 1970."""
     return {
@@ -81,6 +86,11 @@ def letter_document(letter: DeadLetter) -> dict[str, Any]:
         "payload_bytes": len(letter.payload),
         **_said_document(letter.event()),
     }
+
+
+def letters_document(found: Sequence[DeadLetter], kept: int, *, more: bool) -> dict[str, Any]:
+    """A list of dead letters as JSON has it, with whether there are more, and how many are kept in all."""
+    return {"dead_letters": [letter_document(each) for each in found], "more": more, "kept": kept}
 
 
 def _said_document(event: Event | None) -> dict[str, Any]:

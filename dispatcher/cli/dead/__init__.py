@@ -89,9 +89,9 @@ def list_(terminal: Terminal, /, *, limit: int, as_json: bool, **filters: Any) -
         kept = letters.count()
     more, found = len(found) > limit, found[:limit]
     if as_json:
-        from dispatcher.app.documents.events import letter_document
+        from dispatcher.app.documents.events import letters_document
 
-        terminal.print_json({"dead_letters": [letter_document(letter) for letter in found], "more": more, "kept": kept})
+        terminal.print_json(letters_document(found, kept, more=more))
         return DONE
     if not found:
         terminal.say("no dead letter matches" if kept else "there are no dead letters")
