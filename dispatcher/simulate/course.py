@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from dispatcher.core.limits import Denied, Reason
-from dispatcher.core.policy import OnLimit, Policy, limit_reason
+from dispatcher.core.policy import GLOBAL_SCOPE, OnLimit, Policy, limit_reason
 from dispatcher.core.states import (
     DeadLettered,
     Digested,
@@ -39,7 +39,6 @@ MOST_NAMES: Final = 1_000
 
 OTHER: Final = "other"
 MOST_CHANNELS: Final = 1_000
-GLOBAL: Final = "global"
 
 OnEnd: TypeAlias = Callable[[int, str, str], None]
 """Told of each event: its line, its outcome, and the reason."""
@@ -76,7 +75,7 @@ class Course:
         self.delays = Delays()
         """Of those that were deferred and sent."""
         self.windows: dict[tuple[str, str], Fullest] = {
-            (GLOBAL, str(each)): Fullest(each) for each in policy.global_limits
+            (GLOBAL_SCOPE, str(each)): Fullest(each) for each in policy.global_limits
         }
         """By scope and limit."""
         self.told_by_others: Counter[str] = Counter()
@@ -279,7 +278,7 @@ class Course:
     def _post(self, category: str, settlement: Settlement) -> None:
         now_us = self._clock.now_us
         for limit in self._policy.global_limits:
-            self.windows[GLOBAL, str(limit)].add(now_us)
+            self.windows[GLOBAL_SCOPE, str(limit)].add(now_us)
         for limit in self._policy.rule(category).limits:
             place = (f"category:{category}", str(limit))
             if place not in self.windows:

@@ -9,6 +9,7 @@ from dispatcher.core.posts import Message, PostResult, RateLimitedBySlack, Recei
 from dispatcher.core.states import Absent, ScanResult, Search
 from dispatcher.core.units import US
 from dispatcher.simulate.fleet import Clock
+from dispatcher.stand_in.asked import as_ts
 from dispatcher.stand_in.rates import REALISTIC, WORKSPACE, Buckets
 
 _ALL: Final = "*"
@@ -40,7 +41,7 @@ class SimulatedSlack:
         self._channels.charge(channel, now_s)
         self._workspace.charge(_ALL, now_s)
         self._last_us = max(self._last_us + 1, self._clock.now_us)
-        return Receipt(channel, f"{self._last_us // US}.{self._last_us % US:06d}")
+        return Receipt(channel, as_ts(self._last_us))
 
     def update(self, channel: str, ts: str, message: Message, *, by_s: float | None = None) -> PostResult:
         """As ``ports.Sink`` says."""

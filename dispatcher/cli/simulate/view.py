@@ -8,8 +8,9 @@ from typing import Final
 from dispatcher.app.documents.instants import in_full, span
 from dispatcher.cli.drawing import DOT, EMPTY, FULL, LIGHT, Bar, Fitting, Part, Table, Text, cut
 from dispatcher.core.limits import Limit
+from dispatcher.core.policy import GLOBAL_SCOPE
 from dispatcher.core.units import US
-from dispatcher.simulate.course import GLOBAL, Course
+from dispatcher.simulate.course import Course
 from dispatcher.simulate.figures import EventCounts, Fullest
 from dispatcher.simulate.simulation import Simulated
 
@@ -117,7 +118,7 @@ def _windows(run: Simulated, *, has_instants: bool = True) -> Table:
     table = Table()
     for head in ("Limit", "Fullest window", "of", *(["At"] if has_instants else []), "Budget used %"):
         table.add_column(head, is_right=head not in {"Limit", "At"})
-    by_use = sorted(run.course.windows.items(), key=lambda item: (item[0][0] != GLOBAL, -_use(item[1])))
+    by_use = sorted(run.course.windows.items(), key=lambda item: (item[0][0] != GLOBAL_SCOPE, -_use(item[1])))
     for (scope, limit), fullest in by_use[:_ROWS]:
         at = _instant(run, fullest.at_us) if fullest.most else ""
         used = f"{100 * _budget(run, scope, fullest.limit):.1f}"
@@ -134,7 +135,7 @@ def _use(fullest: Fullest) -> float:
 def _budget(run: Simulated, scope: str, limit: Limit) -> float:
     """How much of what the limit allows in the length of the trace was used, by events."""
     course = run.course
-    counts = course.total if scope == GLOBAL else course.categories.get(scope.partition(":")[2], EventCounts())
+    counts = course.total if scope == GLOBAL_SCOPE else course.categories.get(scope.partition(":")[2], EventCounts())
     windows = max(1.0, course.bars.count * course.bars.width_us / limit.window_us)
     return counts.sent / (limit.max * windows)
 

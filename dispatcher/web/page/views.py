@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import Any, Final
 
@@ -151,18 +151,13 @@ def _bar(usage: Usage, note: str = "", *, alarms: bool = True) -> Bar:
     if usage.wait_us:
         room = "held by events that are yet to be posted" if usage.is_held else f"next in {span(usage.wait_us / US)}"
     figures = f"{usage.used:,} of {usage.limit.max:,} in {window(usage.limit)}"
-    return Bar(figures, _part(usage), room, alarm=alarms and bool(usage.wait_us), note=note)
+    part = round(100 * min(1.0, usage.used / usage.limit.max), 1)
+    return Bar(figures, part, room, alarm=alarms and bool(usage.wait_us), note=note)
 
 
 def _shadow(shadowed: Shadowed) -> Bar:
     over = f"{shadowed.would_deny:,} over it" if shadowed.would_deny else ""
-    usage = shadowed.usage
-    figures = f"{usage.used:,} of {usage.limit.max:,} in {window(usage.limit)}"
-    return Bar(figures, _part(usage), over, alarm=False, note="not enforced")
-
-
-def _part(usage: Usage) -> float:
-    return round(100 * min(1.0, usage.used / usage.limit.max), 1)
+    return replace(_bar(shadowed.usage, "not enforced", alarms=False), room=over)
 
 
 def _stopped(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
