@@ -103,14 +103,13 @@ def refused_unseen(candidate: Candidate, policy: Policy, now_us: int) -> Settlem
 def _scheduled(candidate: Candidate, now_us: int) -> Settlement | None:
     """An event that is to be posted later waits before it asks for room. None: its time has come.
 
-    It may have asked for room before: then the clock was stepped back since.
+    It may have asked for room before: then the clock was stepped back since. For that alone no event waits.
     """
     leased, terms = candidate.leased, candidate.terms
-    wait_us = leased.begins_us - now_us
-    if wait_us <= 0 or leased.was_admitted:
+    if leased.begins_us <= max(now_us, leased.seen_us) or leased.was_admitted:
         return None
     slots = Slots.RELEASE if leased.takes > 1 else Slots.KEEP
-    return Settlement(leased, terms, Parked(Place.SCHEDULED, Reason.SCHEDULED, wait_us), slots)
+    return Settlement(leased, terms, Parked(Place.SCHEDULED, Reason.SCHEDULED, leased.begins_us - now_us), slots)
 
 
 def _waited_for(leased: Leased, terms: Terms) -> str:

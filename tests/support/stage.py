@@ -346,6 +346,13 @@ class Worker:
         self.outbox.renew()
         self.stage.look()
 
+    def notice_step(self, by_us: int) -> None:
+        """The server's clock is stepped, and this worker's heartbeat is the first call after it; then it takes."""
+        self.renew()
+        self.stage.clock.now_us += by_us
+        self.renew()
+        self.take(0, 0)
+
     def keep_only(self, *ids: str) -> int:
         self.late += self.outbox.arrivals()
         returned = self.outbox.keep_only(ids)

@@ -130,6 +130,17 @@ def test_a_delay_in_a_foreign_job_counts_from_when_it_is_first_taken_and_not_aga
     assert posted(stage) == ["first", "late"]
 
 
+def test_an_event_that_was_not_to_be_posted_later_waits_for_no_step_back_of_the_clock(stage: Stage) -> None:
+    """Its first sight lies ahead then."""
+    ann, bob = stage.worker("ann"), stage.worker("bob")
+    send(stage, "now")
+    assert ann.taken() == ["now"]
+    ann.give_back()
+    bob.notice_step(-86_400 * US)
+    run(bob)
+    assert (posted(stage), scheduled(stage)) == (["now"], {})
+
+
 def test_a_scheduled_event_is_found_and_cancelled_by_hand(stage: Stage) -> None:
     ann = stage.worker()
     send(stage, "a", "b", not_before=AT_S)
