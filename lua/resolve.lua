@@ -59,7 +59,7 @@ local function look_at_live(event, key, instant, seq)
       local header, payload, malformed = record.read(at, id)
       if malformed or header.seq ~= its_seq then
         plan.hdel(key, field)
-      elseif not subjects.is_before(its_instant .. ' ' .. digits(its_seq), instant, seq) then
+      elseif not subjects.is_before(at, its_instant .. ' ' .. digits(its_seq), instant, seq) then
         is_newer = true
       elseif header.state == 'waiting' and not header.unconfirmed and (header.unknown or 0) == 0 and event.cancels then
         plan.hdel(key, field)
@@ -88,6 +88,9 @@ end
 -- From when on the message may be edited: two edits of one message keep apart, and none comes before posts that wait.
 local function editable_at(fields, header)
   local instant = count_of(fields.editable)
+  if instant > at.now + AGAIN_US then -- the clock was stepped back since the last edit
+    instant = 0
+  end
   local line = 'channel:' .. (fields.line or '')
   local given_up = count_of(header.seen) + PATIENCE_US
   if at.now < given_up and plan.zfirst(at.line_prefix .. line) then
@@ -110,7 +113,7 @@ local function is_told_by_others(key, instant, seq)
     for field, value in pairs(fields) do
       local live_seq = string.match(field, '^e(%d+)$')
       local live = live_seq and (string.match(value, '^%d+') or '') .. ' ' .. live_seq or field == 'posted' and value
-      if live and not subjects.is_before(live, its_instant, its_seq) then
+      if live and not subjects.is_before(at, live, its_instant, its_seq) then
         return false
       end
     end
@@ -118,7 +121,7 @@ local function is_told_by_others(key, instant, seq)
   end
   for field, value in pairs(fields) do
     local its_seq, its_instant, id = number_of(string.match(field, '^w(%d+)$')), string.match(value, '^(%d+) (.*)$')
-    if its_seq and its_instant and subjects.is_before(its_instant .. ' ' .. digits(its_seq), instant, seq)
+    if its_seq and its_instant and subjects.is_before(at, its_instant .. ' ' .. digits(its_seq), instant, seq)
       and record.read(at, id).seq == its_seq and is_newest(tonumber(its_instant), its_seq) then
       others = others + 1
     end
@@ -186,7 +189,7 @@ local function resolve(event)
   local key, instant = subjects.key(at, about), tonumber(about[subjects.INSTANT])
   local in_flight, is_newer = look_at_live(event, key, instant, seq)
   local over = plan.hget(key, 'over')
-  if not over or subjects.is_before(over, instant, seq) then
+  if not over or subjects.is_before(at, over, instant, seq) then
     plan.hset(key, 'over', about[subjects.INSTANT] .. ' ' .. digits(seq))
     plan.keep_alive(key, about[subjects.SPAN], 2 * about[subjects.SPAN])
   end
@@ -195,7 +198,7 @@ local function resolve(event)
   end
   local own, posted = plan.hget(key, 'm' .. digits(seq)), plan.hget(key, 'posted')
   local has_freed = plan.hget(key, 'freed') == digits(seq) -- and its worker died then
-  local are_older = not has_freed and not is_newer and (not posted or subjects.is_before(posted, instant, seq))
+  local are_older = not has_freed and not is_newer and (not posted or subjects.is_before(at, posted, instant, seq))
   if are_older and #in_flight > 0 then
     open_keys(event, key, in_flight)
   elseif are_older then
@@ -213,7 +216,7 @@ local function resolve(event)
   if fields.name == newest.name then
     fields.count, fields.editable = newest.count, newest.editable
   end
-  local is_after = fields.posted and subjects.is_before(fields.posted, instant, seq)
+  local is_after = fields.posted and subjects.is_before(at, fields.posted, instant, seq)
   if not is_after then
     return '"unposted"'
   end

@@ -222,7 +222,7 @@ local function note_subject(event, header)
   if event.recovers then
     local key = subjects.key(at, about)
     local posted = plan.hget(key, 'posted')
-    if event.is_told and posted and subjects.is_before(posted, tonumber(about[subjects.INSTANT]), seq) then
+    if event.is_told and posted and subjects.is_before(at, posted, tonumber(about[subjects.INSTANT]), seq) then
       subjects.forget_message(at, about[subjects.NAME])
     elseif event.uneditable then
       plan.hdel(key, 'ts')

@@ -13,7 +13,7 @@
 -- Lives for the max_age of its category after the last event, and for KEPT_US after a message, of the newest MOST_KEPT messages.
 --
 -- INSTANT is when an event was created, or first seen if it does not say so or says a later instant. Of two of one instant the
--- one with the lower SEQ is the older.
+-- one with the lower SEQ is the older. An instant that lies ahead says that the clock was stepped back since: then SEQ decides too.
 --
 -- `at` names the keys events, timers, editable (ZSET subject -> when its message was posted); subject_prefix; and now.
 -- An `about` of a call: [subject, INSTANT: string, REMEMBER: 1 | 0, SHOWN: text and labels for the record, how long it is kept: us].
@@ -27,10 +27,13 @@ local subjects = module(function(subjects)
   end
 
   -- Whether "INSTANT SEQ" is before this instant and number.
-  function subjects.is_before(text, instant, seq)
+  function subjects.is_before(at, text, instant, seq)
     local its_instant, its_seq = string.match(type(text) == 'string' and text or '', '^(%d+) (%d+)')
     its_instant = number_of(its_instant)
-    return its_instant ~= nil and (its_instant < instant or (its_instant == instant and number_of(its_seq) < seq))
+    if its_instant and (its_instant == instant or math.max(its_instant, instant) > at.now) then
+      return number_of(its_seq) < seq
+    end
+    return its_instant ~= nil and its_instant < instant
   end
 
   -- When the failure was over that a new event tells of, if it was created before that.
@@ -42,7 +45,7 @@ local subjects = module(function(subjects)
     end
     local instant, its_seq = string.match(over, '^(%d+) (%d+)$')
     local own = about[subjects.INSTANT] .. ' ' .. digits(seq)
-    return instant and subjects.is_before(own, tonumber(instant), tonumber(its_seq)) and instant or nil
+    return instant and subjects.is_before(at, own, tonumber(instant), tonumber(its_seq)) and instant or nil
   end
 
   -- Forgets events that have ended where nobody was told of it.
@@ -88,16 +91,16 @@ local subjects = module(function(subjects)
   end
 
   -- Notes for each recovery that waits the newest message from before it: this one, or the one that was the newest until now.
-  local function note_for_waiting(key, message, instant, seq)
+  local function note_for_waiting(at, key, message, instant, seq)
     local fields = plan.hgetall(key)
     for field, value in pairs(fields) do
       local its_seq, its_instant = number_of(string.match(field, '^w(%d+)$')), number_of(string.match(value, '^(%d+) '))
       if its_seq and its_instant then
         local own = 'm' .. digits(its_seq)
         local known = fields[own] and json_of(fields[own])
-        local newest = known or subjects.is_before(fields.posted, its_instant, its_seq) and subjects.message_in(fields)
-        local is_newest = not newest or subjects.is_before(newest.posted, instant, seq)
-        if is_newest and subjects.is_before(message.posted, its_instant, its_seq) then
+        local newest = known or subjects.is_before(at, fields.posted, its_instant, its_seq) and subjects.message_in(fields)
+        local is_newest = not newest or subjects.is_before(at, newest.posted, instant, seq)
+        if is_newest and subjects.is_before(at, message.posted, its_instant, its_seq) then
           newest = message
         end
         if newest and newest ~= known then
@@ -112,8 +115,8 @@ local subjects = module(function(subjects)
     local name, key = about[subjects.NAME], subjects.key(at, about)
     local posted = about[subjects.INSTANT] .. ' ' .. digits(seq)
     message.posted, message.sent = posted, digits(at.now)
-    note_for_waiting(key, message, tonumber(about[subjects.INSTANT]), seq)
-    if plan.hget(key, 'posted') and not subjects.is_before(plan.hget(key, 'posted'), tonumber(about[subjects.INSTANT]), seq) then
+    note_for_waiting(at, key, message, tonumber(about[subjects.INSTANT]), seq)
+    if plan.hget(key, 'posted') and not subjects.is_before(at, plan.hget(key, 'posted'), tonumber(about[subjects.INSTANT]), seq) then
       return
     end
     local once = plan.hget(key, 'once')

@@ -98,6 +98,51 @@ def ends(stage: Stage) -> dict[str, str]:
     return {id_: f"{each.outcome} {each.reason}" for id_, each in told.items() if each.outcome is not None}
 
 
+DAY_US: Final = 24 * HOUR_US
+
+
+def test_a_failure_after_a_step_back_of_the_clock_is_posted_that_comes_after_a_recovery_from_before(
+    stage: Stage, ann: Worker
+) -> None:
+    fire(stage, "f")
+    ann.run()
+    resolve(stage, "r")
+    ann.run()
+    ann.notice_step(-DAY_US)
+    stage.clock.forward(60)
+    fire(stage, "g", category="errors")
+    ann.run()
+    assert ends(stage) == {"f": "sent ok", "r": "digested resolved", "g": "sent ok"}
+
+
+def test_a_failure_from_before_a_step_back_of_the_clock_is_over_with_the_recovery_after_it(
+    stage: Stage, ann: Worker
+) -> None:
+    fire(stage, "f", "g", "h", category="later")
+    ann.run()
+    ann.notice_step(-DAY_US)
+    stage.clock.forward(60)
+    resolve(stage, "r", category="later")
+    ann.run()
+    assert ends(stage) == {"f": "sent ok", "g": "sent ok", "h": "dropped resolved", "r": "digested resolved"}
+    assert [ts for _, ts, _ in ann.desk.edits] == ["2.0"]
+
+
+def test_a_recovery_waits_for_no_edit_from_before_a_step_back_of_the_clock(stage: Stage, ann: Worker) -> None:
+    fire(stage, "f", category="counted")
+    ann.run()
+    stage.clock.forward(31)
+    fire(stage, "g", category="counted")
+    ann.run()
+    ann.notice_step(-DAY_US)
+    resolve(stage, "r", category="counted")
+    ann.run()
+    assert [message.text.partition("\n")[0] for _, _, message in ann.desk.edits] == [
+        "text of f",
+        ":white_check_mark: ~text of f~",
+    ]
+
+
 def test_a_posted_message_is_edited(stage: Stage, ann: Worker) -> None:
     fire(stage, "f")
     ann.run()
