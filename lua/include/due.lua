@@ -39,7 +39,8 @@ local due = module(function(due)
   -- Lets lines and timers ask again, a page in each call. `reopening` says how far that is: "lines" (all lines), "scopes"
   -- (only lines of scopes), "timers" (only of events that a limit refused) and "paused" (only timers of events whose answer asked
   -- for an operator) hold "SCORE OFFSET". After a step back of the clock all timers must come sooner by that time: "back" holds
-  -- "SCORE OFFSET US". "shared" (lines that wait for this scope) holds a rank. Returns whether it is done.
+  -- "SCORE OFFSET US", and "silences" how far the clock was stepped back. "shared" (lines that wait for this scope) holds a rank.
+  -- Returns whether it is done.
   function due.reopen(at)
     local is_done, cursors = true, plan.hgetall(at.reopening)
     if cursors.shared then
@@ -50,6 +51,11 @@ local due = module(function(due)
         plan.hdel(at.reopening, 'shared')
       end
       is_done, cursors.shared = not rank, nil
+    end
+    if cursors.silences then
+      silences.step_back(at, count_of(cursors.silences))
+      plan.hdel(at.reopening, 'silences')
+      cursors.silences = nil
     end
     for kind, cursor in pairs(cursors) do
       local key = (kind == 'lines' or kind == 'scopes') and at.lines or at.timers

@@ -17,8 +17,8 @@ local leases = module(function(leases)
   local MOST_LEASES = 1000 -- leases that one call shortens after a step back
   local MOST_PLACE = 256 -- characters of Slack's id of a channel
 
-  -- The clock was stepped back by this much. All waits must end as much sooner: the next takes let lines ask again and move
-  -- timers. A lease may end later than one that begins now only if it was longer.
+  -- The clock was stepped back by this much. All waits must end as much sooner: the next takes let lines ask again, and move
+  -- timers and silences. A lease may end later than one that begins now only if it was longer.
   local function step_back(at, by_us, lease_us)
     local longest = at.now + lease_us
     local rows = redis.call('ZRANGEBYSCORE', at.leases, '(' .. digits(longest), '+inf', 'WITHSCORES', 'LIMIT', 0, MOST_LEASES)
@@ -35,6 +35,7 @@ local leases = module(function(leases)
     plan.hset(at.reopening, 'lines', digits(at.now) .. ' 0')
     local unmoved_us = count_of(string.match(plan.hget(at.reopening, 'back') or '', '%d+$')) -- by a step before
     plan.hset(at.reopening, 'back', digits(at.now) .. ' 0 ' .. digits(unmoved_us + by_us))
+    plan.hset(at.reopening, 'silences', digits(count_of(plan.hget(at.reopening, 'silences')) + by_us))
     pause.step_back(at, by_us)
   end
 

@@ -116,6 +116,31 @@ local silences = module(function(silences)
     end
   end
 
+  -- The clock was stepped back by this much. A silence that had begun by then holds, and one that began in this time lasts as long as
+  -- it was to. One with an idle end waits for it no longer than its time from now.
+  function silences.step_back(at, by_us)
+    local has_moved = false
+    for _, id in ipairs(silences.ids(at)) do
+      local row, ends = silences.row(at, id) or {}, plan.zscore(at.endings, id)
+      local from_us, until_us, idle = whole_of(row.from), whole_of(row['until']), whole_of(row.idle)
+      if from_us and until_us and from_us > at.now and from_us <= at.now + by_us then
+        local text = string.gsub(plan.hget(at.silences, id), '("from": ?)"%d+"', '%1"' .. digits(from_us - by_us) .. '"')
+        text = string.gsub(text, '("until": ?)"%d+"', '%1"' .. digits(until_us - by_us) .. '"')
+        plan.hset(at.silences, id, text)
+        if plan.hget(silences.key(at, id), 'row') then
+          plan.hset(silences.key(at, id), 'row', text)
+        end
+        plan.zadd(at.endings, ends - by_us, id)
+        has_moved = true
+      elseif idle and from_us and from_us <= at.now then
+        plan.zadd_lower(at.endings, at.now + idle, id)
+      end
+    end
+    if has_moved then
+      silences.changed(at)
+    end
+  end
+
   local function add(key, field)
     local number = count_of(plan.hget(key, field)) + 1
     plan.hset(key, field, digits(number))
@@ -189,12 +214,13 @@ local silences = module(function(silences)
     end
   end
 
-  -- What a subject tells of was over at `instant`. A silence that lasts until nothing is firing any more may end with it.
+  -- What a subject tells of was over at `instant`. A silence that lasts until nothing is firing any more may end with it. What
+  -- fires since an instant that lies ahead came before a step back of the clock.
   function silences.resolve(at, name, instant)
     for _, id in ipairs(silences.ids(at)) do
       local key = at.firing_prefix .. id
       local since = plan.zscore(key, name)
-      if since and since <= instant then
+      if since and (since <= instant or since > at.now) then
         plan.zrem(key, name)
         local row = silences.row(at, id)
         if row and row.until_resolved and not plan.zfirst(key) and not plan.hget(silences.key(at, id), 'more') then

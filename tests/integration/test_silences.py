@@ -738,6 +738,51 @@ def test_another_silence_that_matches_too_is_not_idle(stage: Stage, ann: Worker)
     assert next(each.silence.ends_us for each in silencing(stage).all()) == stage.clock.now_us + 600 * US
 
 
+def test_a_silence_that_has_begun_holds_after_a_step_back_of_the_clock_and_lasts_as_long_as_it_was_to(
+    stage: Stage, ann: Worker
+) -> None:
+    silence(stage, "host=db1")
+    stage.clock.forward(60)
+    later = silence(stage, "host=db1", from_us=stage.clock.now_us + HOUR_S * US)
+    stage.clock.forward(60)
+    ann.notice_step(-86_400 * US)
+    send(stage, "a", labels={"host": "db1"})
+    run(ann)
+    assert suppressed(stage) == {"1": 1, later: 0}
+    assert [each.silence.until_us for each in silencing(stage).all()] == [
+        UNTIL_US - 86_400 * US,
+        UNTIL_US + 60 * US + HOUR_S * US,
+    ]
+    stage.clock.forward(HOUR_S - 120)
+    run(ann)
+    send(stage, "b", labels={"host": "db1"})
+    run(ann)
+    assert (suppressed(stage), events_posted(ann)) == ({later: 0}, ["b"])
+
+
+def test_after_a_step_back_of_the_clock_a_silence_is_idle_within_its_time(stage: Stage, ann: Worker) -> None:
+    silence(stage, "host=db1", seconds=200_000, idle_us=600 * US)
+    stage.clock.forward(500)
+    send(stage, "a", labels={"host": "db1"})
+    run(ann)
+    stage.clock.forward(60)
+    ann.notice_step(-120 * US)
+    assert [each.silence.ends_us for each in silencing(stage).all()] == [stage.clock.now_us + 600 * US]
+
+
+def test_what_fired_before_a_step_back_of_the_clock_is_over_with_the_recovery_after_it(
+    stage: Stage, ann: Worker
+) -> None:
+    silence(stage, "host=db1", seconds=200_000, until_resolved=True)
+    stage.clock.forward(60)
+    fire(stage, "a", labels={"host": "db1"})
+    run(ann)
+    ann.notice_step(-30 * US)
+    recover(stage, "r", labels={"host": "db1"})
+    run(ann)
+    assert silencing(stage).all() == []
+
+
 def test_the_resolved_of_a_posted_message_passes_a_silence(stage: Stage, ann: Worker) -> None:
     fire(stage, "f", labels={"host": "db1"})
     run(ann)
