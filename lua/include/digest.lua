@@ -165,11 +165,11 @@ local digest = module(function(digest)
     local buffered = plan.hget(tally.key, 'buffered')
     local joined = buffered and join_buffered(at, tally, buffered, why) or nil
     local has_event = plan.hget(at.events, tally.id) ~= nil
-    local first, edit = number_in(tally.key, 'first'), number_in(tally.key, 'edit')
+    local first, edit = math.min(number_in(tally.key, 'first') or at.now, at.now), number_in(tally.key, 'edit')
     local now = digits(at.now)
     local total = (number_in(tally.key, 'count') or 0) + number
     plan.hset(tally.key, 'count', digits(total))
-    plan.hset(tally.key, 'first', digits(first or at.now))
+    plan.hset(tally.key, 'first', digits(first))
     plan.hset(tally.key, 'last', now)
     plan.hset(tally.key, 'why', digest.combined(plan.hget(tally.key, 'why'), why))
     if not plan.hget(tally.key, 'since') then
@@ -181,7 +181,7 @@ local digest = module(function(digest)
     if not has_event then
       plan.sadd(at.tallies, tally.id)
       plan.persist(tally.key)
-      digest.park(at, tally.id, digest.new_header(at), tally.until_us or (first or at.now) + tally.delay_us)
+      digest.park(at, tally.id, digest.new_header(at), tally.until_us or first + tally.delay_us)
     elseif edit then
       local timer = plan.zscore(at.timers, tally.id)
       if timer and math.max(edit, at.now) < timer then
@@ -260,7 +260,7 @@ local digest = module(function(digest)
 
   -- What came after the `shown` ones goes on as a tally of its own. Returns its first instant.
   local function begin_again(at, key, total, shown)
-    local first, left = number_in(key, 'since') or number_in(key, 'last') or at.now, {}
+    local first, left = math.min(number_in(key, 'since') or number_in(key, 'last') or at.now, at.now), {}
     for _, sample in ipairs(samples_of(plan.hget(key, 'samples'))) do
       if sample[2] > shown then
         left[#left + 1] = { sample[1], sample[2] - shown }
@@ -479,11 +479,24 @@ local digest = module(function(digest)
     end
   end
 
+  -- What was suppressed before a step back of the clock was suppressed by now.
+  local function draw_back(at, key)
+    local latest = at.now
+    for _, field in ipairs({ 'last', 'first' }) do
+      local instant = number_in(key, field)
+      if instant and instant > latest then
+        plan.hset(key, field, digits(latest))
+      end
+      latest = math.min(latest, instant or latest)
+    end
+  end
+
   -- The payload of a digest message for its owner: its tally as it stands now or, while the fate of its last post is to be
   -- reconciled , as that post told of it. An edit is not reconciled but made again.
   function digest.snapshot(at, id, header)
     local key = at.tally_prefix .. id
     mend(key)
+    draw_back(at, key)
     if string.find(id, '^repeat:') or (string.find(id, '^digest:') and plan.hget(key, 'shown')) then
       header.unconfirmed = nil
     end

@@ -722,6 +722,30 @@ def test_a_digest_that_cannot_be_edited_is_posted_once_after_a_quiet_time(stage:
     assert ann.desk.edits == []
 
 
+def test_a_digest_that_cannot_be_edited_waits_for_no_step_back_of_the_clock(stage: Stage, ann: Worker) -> None:
+    ann.desk.can_update = False
+    storm(stage, 5)
+    ann.run()
+    ann.notice_step(-86_400 * US)
+    for _ in range(2):
+        stage.clock.forward(DELAY_S)
+        ann.run()
+    (text,) = texts(ann)
+    said = f"<!date^{START_US // US - 86_400 + DELAY_S}^{{time}}|10:54 UTC>"
+    assert text.startswith(f"3 more *errors* suppressed from {said} to {said} ")
+
+
+def test_a_digest_of_a_buffered_single_from_before_a_step_back_of_the_clock_collects_as_long_as_it_was_to(
+    stage: Stage, ann: Worker
+) -> None:
+    storm(stage, 3)
+    ann.run()
+    ann.notice_step(-86_400 * US)
+    storm(stage, 1)
+    ann.run()
+    assert stage.redis.zscore(stage.keys.timers, DIGEST) == stage.clock.now_us + DELAY_S * US
+
+
 @pytest.mark.parametrize("every_s", [30.0, pytest.param(10.0, marks=pytest.mark.slow)])
 def test_a_digest_that_cannot_be_edited_is_posted_at_the_end_of_its_window(
     stage: Stage, ann: Worker, every_s: float
