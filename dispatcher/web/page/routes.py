@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -199,7 +198,7 @@ class Page:
         asked = Asked.in_form(body)
         fields = asked.given()
         try:
-            wanted = self._wanted(request, asked)
+            wanted = await self._wanted(request, asked)
         except Problem as problem:
             return await self._refused(problem, fields)
         seen = await self._operating.preview_of(wanted.matchers)
@@ -210,7 +209,7 @@ class Page:
         asked = Asked.in_form(body)
         fields = asked.given()
         try:
-            begun = await self._operating.begin_silence(request, self._wanted(request, asked))
+            begun = await self._operating.begin_silence(request, await self._wanted(request, asked))
         except Problem as problem:
             return await self._refused(problem, fields)
         return RedirectResponse(f"/silences?{urlencode({'added': begun.id})}", HTTPStatus.SEE_OTHER)
@@ -222,9 +221,10 @@ class Page:
         await self._operating.end_silence(request, id_ or "")
         return RedirectResponse(f"/silences?{urlencode({'expired': id_ or ''})}", HTTPStatus.SEE_OTHER)
 
-    def _wanted(self, request: Request, asked: Asked) -> Wanted:
+    async def _wanted(self, request: Request, asked: Asked) -> Wanted:
         start = asked.take("start", read_start, "a time such as 30m (from now) or 2026-11-21T22:00")
-        return wanted_of(asked, caller_of(request).name, start and start(time.time_ns() // 1_000))
+        start_us = None if start is None else start(await self._threads.run(self._desk.decisions.now_us))
+        return wanted_of(asked, caller_of(request).name, start_us)
 
     async def _refused(self, problem: Problem, fields: Mapping[str, Any]) -> Response:
         """The form again, with what was typed and what is wrong with it."""

@@ -21,7 +21,9 @@ from starlette.routing import Route
 
 from dispatcher.cli.parked import parked
 from dispatcher.core.event import in_words
+from dispatcher.core.units import US
 from dispatcher.settings.limits_file import read_limits
+from dispatcher.store.silences import Silencing
 from dispatcher.web import operating
 from tests.support.commands import run
 from tests.support.dead_letters import KEYS, buried, bury, numbered, on_lanes
@@ -193,6 +195,26 @@ def test_an_action_whose_time_is_over_says_that_there_is_more(
     monkeypatch.setattr(operating, "WORK_S", -1.0)
     assert asyncio.run(purge()) == {"matched": 0, "purged": 0, "dry_run": False, "more": True}
     assert len(buried(redis)) == 5
+
+
+def test_on_the_page_a_silence_begins_by_the_clock_of_the_redis_server(
+    redis: Database, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def add() -> None:
+        app, olga = ASGITransport(app_on(redis_url, tokens=tokens)), ("", "secret-of-olga")
+        async with httpx.AsyncClient(transport=app, base_url="http://localhost", auth=olga) as client:
+            asked = {"matchers": "host=db1", "for": "1h", "why": "x", "start": "30m"}
+            answer = await client.post("/silences/add", data=asked, headers={"Origin": "http://localhost"})
+            assert answer.status_code == 303, answer.text
+
+    tokens = tmp_path / "tokens"
+    tokens.write_text(TOKENS, encoding="utf-8")
+    host_ns = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: host_ns() + 2 * 86_400 * 10**9)
+    asyncio.run(add())
+    seconds, _ = redis.time()
+    (begun,) = Silencing(redis, KEYS).all()
+    assert abs(begun.silence.from_us / US - seconds - 1_800) < 60
 
 
 @pytest.mark.parametrize("to", ["", "#", "ops room", "@olga", "a,b", "x" * 81, 5])
