@@ -10,7 +10,7 @@ from dispatcher.core.units import US
 from dispatcher.store.snapshot import Snapshot
 
 _FRESH_S: Final = 10.0
-"""A worker without a lease has just started, or signs off, for less than this."""
+"""A worker without a lease has just started, or signs off, for less than this. The clock of its host may be wrong."""
 
 
 class WorkerEntry(NamedTuple):
@@ -44,7 +44,7 @@ def _worker(entry: Mapping[str, str], snapshot: Snapshot) -> WorkerEntry:
     holds_lease = any(
         end > snapshot.now_us for owner, end in snapshot.leases.items() if owner.partition("/")[0] == name
     )
-    is_fresh = snapshot.now_us / US - beat < _FRESH_S
+    is_fresh = abs(snapshot.now_us / US - beat) < _FRESH_S
     senders = {field: int(entry.get(field, "0")) for field in ("senders", "senders_busy")}
     return WorkerEntry(
         name, host, int(pid or 0), entry["state"], beat, alive=holds_lease or not is_ours or is_fresh, **senders

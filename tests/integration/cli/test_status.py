@@ -605,7 +605,7 @@ def test_a_worker_of_ours_without_a_lease_is_silent() -> None:
         return {"name": name, "host": "h", "pid": "7", "state": "idle", "last_heartbeat": beat}
 
     facts = snapshot_of(leases={"h.7.held": 1_001 * US, "h.7.ended": 999 * US})
-    beats = {"h.7.held": 700, "h.7.ended": 980, "h.7.none": 980, "h.7.new": 998, "rq": 700}
+    beats = {"h.7.held": 700, "h.7.ended": 980, "h.7.none": 980, "h.7.new": 998, "h.7.ahead": 90_000, "rq": 700}
     entries = [entry(name, at) for name, at in beats.items()]
     workers = fleet(entries, facts)
     assert {each.name: each.alive for each in workers} == {
@@ -613,6 +613,7 @@ def test_a_worker_of_ours_without_a_lease_is_silent() -> None:
         "h.7.ended": False,
         "h.7.none": False,
         "h.7.new": True,
+        "h.7.ahead": False,
         "rq": True,
     }
     shown = drawn(Status(facts, {}, [], workers))
