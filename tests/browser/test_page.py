@@ -17,7 +17,7 @@ from dispatcher.producer.blocking import Producer
 from tests.browser.conftest import LIMITS, OLGA, Open
 from tests.browser.situation import situation
 from tests.support.commands import run
-from tests.support.dead_letters import DENIED, EXHAUSTED, REJECTED, buried, bury, numbered, on_lanes
+from tests.support.dead_letters import DENIED, EXHAUSTED, KEYS, REJECTED, buried, bury, numbered, on_lanes
 from tests.support.processes import PATIENCE_S, Command, until
 from tests.support.servers import Database
 from tests.support.serving import Serving
@@ -258,6 +258,17 @@ def test_it_says_that_it_is_not_reached_and_goes_on_when_it_is(open_page: Open, 
     page.context.set_offline(False)
     page.locator(".away").wait_for(state="hidden", timeout=PATIENCE_S * 1_000)
     wrong[:] = [each for each in wrong if "ERR_INTERNET_DISCONNECTED" not in each]
+
+
+def test_a_letter_that_is_gone_is_told_so_and_not_that_nothing_is_reached(
+    open_page: Open, redis: Database, wrong: list[str]
+) -> None:
+    bury(redis, numbered(1))
+    page = open_page()
+    page.goto("/dead/e0")
+    redis.delete(KEYS.dead, KEYS.dead_ids)
+    page.get_by_text("there is no dead letter of the id 'e0'").wait_for(timeout=PATIENCE_S * 1_000)
+    wrong[:] = [each for each in wrong if "404" not in each]
 
 
 def test_it_says_that_a_process_that_hangs_is_not_reached(open_page: Open, desk: Serving) -> None:

@@ -88,6 +88,7 @@ async function refresh() {
     if (tag) headers["If-None-Match"] = tag;
     const signal = AbortSignal.timeout(ANSWER_MS);
     const answer = await fetch(location.href, { headers, cache: "no-store", redirect: "error", signal });
+    if (answer.status === 404) location.reload(); // the page says what is gone, and has no script
     const text = answer.status === 200 ? await answer.text() : "";
     const isHeld = text !== "" && isSelected();
     if (text && !isHeld) {

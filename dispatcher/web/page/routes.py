@@ -121,9 +121,9 @@ class Page:
             try:
                 response = await way(request)
             except Problem as problem:
-                response = _told(problem)
+                response = _told(problem, method)
             except (ConfigError, GateUnavailable) as error:
-                response = _told(unavailable_by(error))
+                response = _told(unavailable_by(error), method)
             response.headers.update(_HTML_HEADERS)
             return response
 
@@ -395,8 +395,8 @@ def _expected(parked: Mapping[str, Any]) -> tuple[float, str, int]:
     return expected_at, parked.get("category") or "", parked["expires_us"]
 
 
-def _told(problem: Problem) -> Response:
-    """A problem as a page; its part that changes is asked for again."""
+def _told(problem: Problem, method: str) -> Response:
+    """A problem as a page. It is asked for again only where the server is away."""
     facts = _frame("problem", may_operate=False, needs_tokens=False)
     shown = {**facts, "status": int(problem.status), "phrase": HTTPStatus(problem.status).phrase}
     live = render("problem", {**shown, "detail": problem.detail, "books": None})
@@ -404,3 +404,4 @@ def _told(problem: Problem) -> Response:
     if problem.status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = _CHALLENGE
     return HTMLResponse(whole(live, facts), problem.status, headers)
+    facts["is_live"] = method == "GET" and problem.status == HTTPStatus.SERVICE_UNAVAILABLE

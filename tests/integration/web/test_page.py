@@ -532,7 +532,9 @@ def test_a_browser_is_asked_for_a_token(desk: Serving) -> None:
     ("path", "status"), [("/dead/none", 404), ("/dead?since=soon", 422), ("/limits?version=x", 422), ("/?x=1", 422)]
 )
 def test_what_cannot_be_shown_is_told_on_a_page(browser: httpx.Client, path: str, status: int) -> None:
-    assert len(list(seen(browser, path, status).one("nav").all("a"))) == len(VIEWS)
+    page = seen(browser, path, status)
+    assert len(list(page.one("nav").all("a"))) == len(VIEWS)
+    assert not list(page.all("script"))  # it would be asked for every two seconds, and nothing could change
 
 
 def test_versions_of_the_limits_and_what_each_has_changed_are_shown(browser: httpx.Client) -> None:
@@ -551,5 +553,6 @@ def test_a_server_that_is_away_is_told_on_a_page(own_server: RedisServer, tmp_pa
     with Serving(own_server.url, tmp_path) as serving, serving.client() as client:
         assert client.get("/").status_code == 200
         own_server.stop()
-        assert client.get("/audit").status_code == 503
+        assert list(seen(client, "/audit", 503).all("script"))  # it goes on by itself
+        assert not list(read_html(client.post("/dead/purge", data={"ids": "a"}).text).all("script"))
         own_server.start()
