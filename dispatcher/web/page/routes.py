@@ -18,11 +18,13 @@ from dispatcher.app.documents.acted import letter_of
 from dispatcher.app.documents.events import explained_document, parked_document, payload_document
 from dispatcher.app.operating import Desk
 from dispatcher.core.explain import clock_of, ended
+from dispatcher.core.limits import ENDING
 from dispatcher.core.rendering import text_of
-from dispatcher.core.states import DEADLY
+from dispatcher.core.states import DEADLY, WAITING
 from dispatcher.core.typed_instants import read_start
 from dispatcher.core.units import US
 from dispatcher.errors import ConfigError, GateUnavailable
+from dispatcher.store.counts import OUTCOMES
 from dispatcher.store.dead_letters import DeadLetter
 from dispatcher.store.silences import Wanted
 from dispatcher.web.asked import Asked
@@ -55,6 +57,8 @@ _HTML_HEADERS: Final = {
 }
 _CHALLENGE: Final = 'Basic realm="dispatcher", charset="UTF-8"'
 """Only at this challenge does a browser ask a person for a token."""
+
+_ENDING: Final = [each.value for each in ENDING]
 
 Facts: TypeAlias = dict[str, Any]
 View: TypeAlias = Callable[[Request], Facts]
@@ -241,8 +245,9 @@ class Page:
 
     def _suppressed(self, request: Request) -> Facts:
         asked = Asked.in_search(request)
-        category = asked.text("category")
-        asked.done()
+        given, category = asked.given(), asked.text("category")
+        if faults := asked.faults():
+            return {"asked": given, "faults": faults}
         found = (each for each in self._desk.decisions.suppressed() if category in {None, each.category})
         causes, newest, is_all = views.causes(found, SHOWN)
         status = self._looks.look().status
@@ -251,6 +256,8 @@ class Page:
         if not is_all:
             views.by_books(of_now, status.recent, status.snapshot.now_us)
         return {
+            "asked": given,
+            "faults": (),
             "causes": {
                 "Now": of_now,
                 "Earlier": [each for each in causes if each.newest.at_us < begin_us],
@@ -262,24 +269,24 @@ class Page:
         }
 
     def _explain(self, request: Request) -> Facts:
-        given = {name: value for name, value in request.query_params.items() if value.strip()}
+        asked = Asked.in_search(request)
+        given = asked.given()
+        shown = {"asked": given, "faults": (), "told": None, "rows": None, "outcomes": OUTCOMES, "reasons": _ENDING}
         if "id" in given:
-            return {"asked": given, "faults": (), **self._of_one(Asked(dict(given)))}
+            return {**shown, **self._of_one(asked)}
         if not given:
-            return {"asked": given, "faults": (), "told": None, "rows": None}
-        asked = Asked(dict(given))
+            return shown
         wanted = decision_filter(asked)
         if faults := asked.faults():
-            return {"asked": given, "faults": faults, "told": None, "rows": None}
+            return {**shown, "faults": faults}
         parked = parked_filter(Asked({name: given[name] for name in ("category", "text") if name in given}))
         events = self._desk.parked(self._looks.look().limits.policy)
-        waits = search(events.pages(parked(events)), SHOWN)
+        has_ended = not given.keys().isdisjoint({"outcome", "reason"})
+        waits = search(() if has_ended else events.pages(parked(events)), SHOWN)
         decisions = self._desk.decisions
         found = search(decisions.pages(wanted(decisions)), SHOWN)
         return {
-            "asked": given,
-            "faults": (),
-            "told": None,
+            **shown,
             "rows": found.rows,
             "waits": [parked_document(each) for each in waits.rows],
             "more": found.more or waits.more,
@@ -289,13 +296,13 @@ class Page:
     def _of_one(self, asked: Asked) -> Facts:
         id_ = asked.text("id", MOST_ID)
         if faults := asked.faults():
-            return {"faults": faults, "told": None, "rows": None}
+            return {"faults": faults}
         told = explained_document(self._desk.explanations.explain_beginning(id_ or ""))
-        return {"told": told, "facts": views.facts_of(told), "instants": views.instants_of(told), "rows": None}
+        return {"told": told, "facts": views.facts_of(told), "instants": views.instants_of(told)}
 
     def _waiting(self, request: Request) -> Facts:
         asked = Asked.in_search(request)
-        wanted = parked_filter(asked)
+        given, wanted = asked.given(), parked_filter(asked)
         look, faults = self._looks.look(), asked.faults()
         events = self._desk.parked(look.limits.policy)
         found = search(() if faults else events.pages(wanted(events)), SHOWN)
@@ -306,7 +313,8 @@ class Page:
             "faults": faults,
             "rows": rows,
             "more": found.more,
-            "asked": dict(request.query_params),
+            "reasons": [each.value for each in WAITING],
+            "asked": given,
             "us": US,
         }
 
@@ -362,8 +370,8 @@ class Page:
         asked = Asked.in_search(request)
         number = asked.count("version", 10**15, 0)
         category = asked.text("category")
-        asked.done()
-        return views.limits(self._looks.look(), self._desk.versions.kept(), number or None, category)
+        shown = views.limits(self._looks.look(), self._desk.versions.kept(), number or None, category)
+        return {**shown, "faults": asked.faults()}
 
     def _audit(self, request: Request) -> Facts:
         Asked.in_query(request).done()
@@ -398,10 +406,10 @@ def _expected(parked: Mapping[str, Any]) -> tuple[float, str, int]:
 def _told(problem: Problem, method: str) -> Response:
     """A problem as a page. It is asked for again only where the server is away."""
     facts = _frame("problem", may_operate=False, needs_tokens=False)
+    facts["is_live"] = method == "GET" and problem.status == HTTPStatus.SERVICE_UNAVAILABLE
     shown = {**facts, "status": int(problem.status), "phrase": HTTPStatus(problem.status).phrase}
     live = render("problem", {**shown, "detail": problem.detail, "books": None})
     headers = dict(problem.headers or {})
     if problem.status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = _CHALLENGE
     return HTMLResponse(whole(live, facts), problem.status, headers)
-    facts["is_live"] = method == "GET" and problem.status == HTTPStatus.SERVICE_UNAVAILABLE

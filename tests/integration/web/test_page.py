@@ -339,6 +339,8 @@ def test_each_button_of_a_row_has_a_name_of_its_own(browser: httpx.Client, redis
         ("/dead?since=soon&text=disk", "since is 'soon', expected a time", {"since": "soon", "text": "disk"}),
         ("/explain?since=soon&text=disk", "since is 'soon', expected a time", {"since": "soon", "text": "disk"}),
         (f"/waiting?category={'x' * 300}", "category is", {"category": "x" * 300}),
+        ("/waiting?older_than=x&text=disk", "older_than is 'x', expected a span", {"older_than": "x", "text": "disk"}),
+        (f"/suppressed?category={'x' * 300}", "category is", {"category": "x" * 300}),
     ],
 )
 def test_a_filter_that_cannot_be_is_shown_again_with_what_is_wrong(
@@ -352,6 +354,53 @@ def test_a_filter_that_cannot_be_is_shown_again_with_what_is_wrong(
     assert given == typed
     assert page.rows() == []
     assert not list(page.all("script"))  # else it would be asked for every two seconds
+
+
+@pytest.mark.parametrize("path", ["/suppressed?", "/explain?text=x&", "/waiting?", "/dead?"])
+def test_each_filter_of_a_view_has_a_field(browser: httpx.Client, path: str) -> None:
+    """Which filters there are, the reader names itself where it refuses one that it does not know."""
+    page = seen(browser, f"{path}odd=x", 422)
+    (alert,) = [each for each in page.all("ul") if each.attributes.get("role") == "alert"]
+    filters = set(alert.text.partition("expected one of ")[2].split(", ")) - {"replayed", "purged", "more"}
+    fields = {each.attributes["name"] for form in page.all("form") for each in form.all("input", "select")}
+    assert filters == fields - {"id"}
+
+
+def test_parked_events_are_filtered_by_their_age_and_reason(audience: httpx.Client, redis: Database) -> None:
+    stage = at_now(redis, OnLimit.DEFER)
+    stage.clock.now_us -= 600 * US
+    stage.send("old-1", "old-2")
+    work(stage.worker("ann"))
+    stage.clock.forward(600)
+    stage.send("new")
+    work(stage.worker("ann"))
+    for asked, found in (
+        ("older_than=5m", ["old-2"]),
+        ("reason=pace", []),
+        ("reason=limit:global", ["new", "old-2"]),
+    ):
+        rows = [row for row in seen(audience, f"/waiting?{asked}").rows() if len(row) == 6]
+        assert sorted(row[1] for row in rows) == found, asked
+
+
+def test_where_an_outcome_or_a_reason_is_looked_for_no_event_that_waits_is_found(
+    audience: httpx.Client, redis: Database
+) -> None:
+    stage = at_now(redis, OnLimit.DEFER)
+    stage.send("one", "two")
+    work(stage.worker("ann"))
+    assert [heading.text for heading in seen(audience, "/explain?text=text").all("h2")] == ["Waiting", "Ended"]
+    assert [heading.text for heading in seen(audience, "/explain?text=text&outcome=sent").all("h2")] == ["Ended"]
+    assert seen(audience, "/explain?text=text&reason=expired").rows() == []
+
+
+def test_a_version_of_the_limits_that_cannot_be_is_told_above_the_rules_and_versions(browser: httpx.Client) -> None:
+    assert browser.post("/v1/limits/apply", content=LIMITS).status_code == 200
+    page = seen(browser, "/limits?version=x", 422)
+    (alert,) = [each for each in page.all("ul") if each.attributes.get("role") == "alert"]
+    assert "version is 'x', expected a whole number" in alert.text
+    assert [row[0] for row in page.rows()] == ["1"]
+    assert "at most 1 in any 24 hours" in page.text
 
 
 def test_reasons_of_dead_letters_are_offered_and_the_chosen_one_stays(browser: httpx.Client) -> None:
