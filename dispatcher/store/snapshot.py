@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 _HELD_FROM: Final = 2**52
 """The score of a held slot is this plus its deadline (lua/include/slots.lua)."""
 
+_SCANS: Final = "conversations.history"
+"""Beside the channels that cool down it stands for all history scans (lua/include/lines.lua)."""
+
 _OTHER_TOTALS: Final = ("received", "replayed", "notices")
 
 
@@ -87,6 +90,7 @@ class Snapshot:
     soonest. ``has_all_lines`` and ``has_all_tallies`` say whether these are all. ``next_line_us`` is the earliest
     instant of all lines; ``deciding`` of them wait for a post or a decision that is under way. ``failures`` says of
     each channel in ``cooldowns`` how many posts in a row had no clear answer; 0 means that Slack asked for the pause.
+    ``next_scan_us`` is the instant of the next history scan while Slack limits them; None where it does not.
     """
 
     now_us: int
@@ -119,6 +123,7 @@ class Snapshot:
     parked_with_digests: int = 0
     scheduled: int = 0
     next_scheduled_us: int | None = None
+    next_scan_us: int | None = None
 
     @property
     def is_stopped(self) -> bool:
@@ -357,7 +362,8 @@ def _snapshot(facts: dict[str, Any], totals: dict[str, int]) -> Snapshot:
         dead_letters=facts["dead"],
         totals=totals,
         leases={owner: int(end) for owner, end in facts["leases"].items()},
-        cooldowns={channel: int(until) for channel, until in facts["cooldowns"].items()},
+        cooldowns={channel: int(until) for channel, until in facts["cooldowns"].items() if channel != _SCANS},
+        next_scan_us=None if (scan := facts["cooldowns"].get(_SCANS)) is None else int(scan),
         failures=facts["failures"],
         pause=read_pause(facts["pause"]),
         paused={name: read_by_hand(row) for name, row in facts["paused"].items()},

@@ -66,10 +66,7 @@ def status_document(status: Status) -> dict[str, Any]:
             "waiting": snapshot.scheduled,
             "next": None if snapshot.next_scheduled_us is None else snapshot.next_scheduled_us / US,
         },
-        "cooldowns": [
-            {"scope": f"channel:{channel}", "until": until / US}
-            for channel, until in sorted(snapshot.cooldowns.items())
-        ],
+        "cooldowns": [{"scope": scope, "until": until / US} for scope, until in _cooldowns(snapshot)],
         "paused": _paused(snapshot),
         "paused_categories": [
             {"category": name, "by": by_hand.by, "why": by_hand.why, "since": by_hand.since_us / US}
@@ -157,6 +154,14 @@ def _limit_document(scope: str, usage: Usage) -> dict[str, Any]:
         "used": usage.used,
         "next_free_s": usage.wait_us / US,
     }
+
+
+def _cooldowns(snapshot: Snapshot) -> Iterator[tuple[str, int]]:
+    """Scopes that cool down, each with its end: channels, and the history scans together."""
+    for channel, until_us in sorted(snapshot.cooldowns.items()):
+        yield f"channel:{channel}", until_us
+    if snapshot.next_scan_us is not None:
+        yield "history-scans", snapshot.next_scan_us
 
 
 def _paused(snapshot: Snapshot) -> dict[str, Any] | None:

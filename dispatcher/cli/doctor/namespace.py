@@ -145,6 +145,10 @@ def _posting(snapshot: Snapshot) -> Iterator[Finding]:
                 said = f"Slack asked for a pause in {name}, another {left}"
                 remedy = "it goes on by itself; if it happens often, lower the channel's pace"
             yield warning("posting", said, remedy)
+    if snapshot.next_scan_us is not None:
+        left = span(max(0.0, (snapshot.next_scan_us - snapshot.now_us) / US))
+        said = f"Slack limits history scans, the next one is made in {left}"
+        yield warning("history scans", said, "nothing: posts go on, and what is to be searched for waits")
 
 
 def _silences(snapshot: Snapshot) -> Iterator[Finding]:

@@ -132,6 +132,8 @@ def _kept(snapshot: Snapshot, tallies: int) -> Iterator[tuple[str, str]]:
     if snapshot.scheduled:
         next_us = (snapshot.next_scheduled_us or snapshot.now_us) - snapshot.now_us
         yield "Scheduled", f"{snapshot.scheduled} parked, the next {_in(next_us)}"
+    if snapshot.next_scan_us is not None:
+        yield "History scans", f"Slack limits them, the next {_in(snapshot.next_scan_us - snapshot.now_us)}"
     if said := _suppressed(snapshot, tallies):
         yield "Suppressed", said
     if snapshot.dead_letters:

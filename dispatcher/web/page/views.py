@@ -176,6 +176,10 @@ def _stopped(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
         failures = snapshot.failures.get(channel)
         why = f"no clear answer to {failures} posts in a row" if failures else "429"
         yield {"what": channel, "how": "cools down", "by": "Slack", "why": why, "until_us": until_us}
+    if snapshot.next_scan_us is not None:
+        yield {
+            "what": "History scans", "how": "wait", "by": "Slack", "why": "429", "until_us": snapshot.next_scan_us,
+        }  # fmt: skip
     yield from _silenced(snapshot)
 
 

@@ -434,6 +434,19 @@ def test_a_pause_and_a_cool_down_are_told_with_what_ends_them(redis: Database, r
     assert "lower the channel's pace" not in (failing.remedy or "")
 
 
+def test_history_scans_that_wait_are_told_as_such_and_not_as_a_channel(redis: Database, redis_url: str) -> None:
+    """After a 429 to one of them all wait; posts go on."""
+    redis.zadd(KEYS.cooldowns, {"conversations.history": round((time.time() + 600) * US)})
+    (found,) = [each for each in findings(redis_url=redis_url) if each.about in {"posting", "history scans"}]
+    assert found.about == "history scans"
+    assert re.match(r"Slack limits history scans, the next one is made in (10m|9m 5[0-9]s)", found.said)
+    status = run("status", DISPATCHER_REDIS_URL=redis_url).out
+    assert re.search(r"History scans +Slack limits them, the next in (10m|9m 5[0-9]s)", status)
+    assert "conversations.history" not in status
+    (cooldown,) = json.loads(run("status", "--json", DISPATCHER_REDIS_URL=redis_url).out)["cooldowns"]
+    assert cooldown["scope"] == "history-scans"
+
+
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
