@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, time, timedelta, tzinfo
@@ -12,15 +13,25 @@ from dispatcher.core.units import US, parse_duration
 When: TypeAlias = Callable[[int], int]
 """An instant as somebody typed it: given the present instant it returns the one that is meant."""
 
+TIME: Final = "a time such as 2h (that long ago), 2026-11-21, 2026-11-21T08:00, yesterday, today or seconds since 1970"
+"""What ``read_when`` reads, in words."""
+
+_SECONDS: Final = re.compile(r"[0-9]{10}(?:\.[0-9]+)?")
+"""Since 1970: from 2001 to 2286."""
+
 _DAYS_BACK: Final = {"today": 0, "yesterday": 1}
 
 
 def read_instant(text: str, zone: tzinfo | None = None) -> int:
-    """The instant in ``2026-11-21T08:00`` or ``2026-11-21``, in microseconds since 1970. Raises ``ValueError``.
+    """The instant in ``2026-11-21T08:00``, ``2026-11-21`` or ``1795248000.5``, in microseconds since 1970.
+
+    Raises ``ValueError``.
 
     What names no zone is in ``zone`` (None: that of this machine). A time that the clocks skip is read with the offset
     from before the change: 02:30 is 03:30. ``astimezone`` would make it 01:30.
     """
+    if _SECONDS.fullmatch(text):
+        return round(float(text) * US)
     named = datetime.fromisoformat(text)
     try:
         return round((named if named.tzinfo else named.replace(tzinfo=zone)).timestamp() * US)
@@ -29,7 +40,7 @@ def read_instant(text: str, zone: tzinfo | None = None) -> int:
 
 
 def read_when(text: str, zone: tzinfo | None = None) -> When:
-    """The instant in ``2h`` (that long ago), ``2026-11-21``, ``2026-11-21T08:00``, ``yesterday`` or ``today``.
+    """The instant in ``2h`` (that long ago), ``yesterday``, ``today``, or as ``read_instant`` has it.
 
     A day stands for its first instant. What names no zone is in ``zone`` (None: that of this machine). Instants are
     microseconds since 1970. Raises ``ValueError``.
@@ -47,8 +58,7 @@ def read_when(text: str, zone: tzinfo | None = None) -> When:
     try:
         at_us = read_instant(text, zone)
     except ValueError:
-        expected = "2h (that long ago), 2026-11-21, 2026-11-21T08:00, yesterday or today"
-        raise ValueError(f"{text!r}, expected a time such as {expected}") from None
+        raise ValueError(f"{text!r}, expected {TIME}") from None
     return lambda _: at_us
 
 

@@ -26,7 +26,7 @@ from dispatcher.app.operating import Desk
 from dispatcher.core.explain import State
 from dispatcher.core.limits import ENDING
 from dispatcher.core.states import DEADLY, WAITING
-from dispatcher.core.typed_instants import When, read_when, span_between
+from dispatcher.core.typed_instants import TIME, When, read_when, span_between
 from dispatcher.core.units import US, seconds_of
 from dispatcher.store.audit import KEPT
 from dispatcher.store.counts import OUTCOMES
@@ -42,13 +42,9 @@ T = TypeVar("T")
 
 MOST_SHOWN: Final = 1_000
 SHOWN: Final = 50
-_SECONDS: Final = re.compile(r"[0-9]{10}(?:\.[0-9]+)?")
-"""Since 1970: from 2001 to 2286."""
-
 _IN_DECISIONS: Final = re.compile(r"[0-9]{1,16}(?:\.[0-9]{1,16}){3}")
 _IN_LETTERS: Final = re.compile(r"[0-9]{1,16}-[0-9]{1,16}")
 _NEXT: Final = "the next of an answer of this list"
-_TIME: Final = "a time such as 2h (that long ago), 2026-11-21 or 2026-11-21T08:00, or seconds since 1970"
 
 DEAD_FILTERS: Final = ("category", "reason", "code", "since", "before", "text")
 """What ``dead_filter`` takes."""
@@ -177,7 +173,7 @@ def decision_filter(asked: Asked) -> Callable[[Decisions], DecisionFilter]:
     category = asked.text("category")
     outcome = asked.choice("outcome", OUTCOMES)
     reason = asked.choice("reason", [each.value for each in ENDING])
-    since, before = (asked.take(name, _when, _TIME) for name in ("since", "before"))
+    since, before = (asked.take(name, _when, TIME) for name in ("since", "before"))
     words = asked.words("text")
 
     def wanted(decisions: Decisions) -> DecisionFilter:
@@ -190,7 +186,7 @@ def dead_filter(asked: Asked) -> Callable[[DeadLetters], Filter]:
     """Which dead letters are meant; ages count from the server's now."""
     category, code = asked.text("category"), asked.text("code")
     reason = asked.choice("reason", [each.value for each in DEADLY])
-    since, before = (asked.take(name, _when, _TIME) for name in ("since", "before"))
+    since, before = (asked.take(name, _when, TIME) for name in ("since", "before"))
     words = asked.words("text")
 
     def wanted(letters: DeadLetters) -> Filter:
@@ -227,9 +223,4 @@ def _entry(value: object) -> str:
 
 
 def _when(value: object) -> When:
-    """As ``read_when``, and seconds since 1970, as answers have them in ``at``."""
-    text = str(value)
-    if _SECONDS.fullmatch(text):
-        at_us = round(float(text) * US)
-        return lambda _: at_us
-    return read_when(text)
+    return read_when(str(value))

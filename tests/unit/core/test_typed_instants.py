@@ -28,6 +28,8 @@ def us(instant: datetime) -> int:
         ("2026-11-20", datetime(2026, 11, 20, tzinfo=ZONE)),
         ("2026-11-20T08:00", datetime(2026, 11, 20, 8, tzinfo=ZONE)),
         ("2026-11-20T08:00Z", datetime(2026, 11, 20, 8, tzinfo=UTC)),
+        ("1795161600", datetime(2026, 11, 20, 8, tzinfo=UTC)),
+        ("1795161600.250001", datetime(2026, 11, 20, 8, 0, 0, 250_001, tzinfo=UTC)),
         ("2026-11-20T08:00-05:00", datetime(2026, 11, 20, 13, tzinfo=UTC)),
     ],
 )
@@ -46,7 +48,9 @@ def test_a_day_of_the_clock_change_begins_at_its_own_midnight(monkeypatch: pytes
         time.tzset()
 
 
-@pytest.mark.parametrize("text", ["", "90", "1732100000", "tomorrow", "2026-13-01", "2 h", "0001-01-01", "-2h"])
+@pytest.mark.parametrize(
+    "text", ["", "90", "173210000", "17321000000", "tomorrow", "2026-13-01", "2 h", "0001-01-01", "-2h"]
+)
 def test_what_is_no_time_is_refused_with_what_was_expected(text: str) -> None:
     with pytest.raises(ValueError, match="expected a time such as 2h"):
         read_when(text)
