@@ -47,8 +47,8 @@ def _tell(terminal: Terminal, settings: AnySettings, warnings: Iterable[str]) ->
 
 
 @contextmanager
-def server_to_look_at(settings: AnySettings) -> Iterator[Server]:
-    """The server, started for the look if it is the embedded one and has run before.
+def server_to_look_at(terminal: Terminal, settings: AnySettings) -> Iterator[Server]:
+    """The server, started for the look if it is the embedded one and has run before. Its warnings are said.
 
     Raises ``ConfigError`` where none has.
     """
@@ -61,16 +61,16 @@ def server_to_look_at(settings: AnySettings) -> Iterator[Server]:
             "or begin with 'dispatcher up' or 'dispatcher worker'"
         )
     with open_server(settings, start=True) as server:
+        terminal.warn(*server.warnings)
         yield server
 
 
 @contextmanager
 def desk_of(terminal: Terminal, settings: AnySettings) -> Iterator[Desk]:
-    """The desk of the settings, over ``server_to_look_at``, whose warnings are said."""
+    """The desk of the settings, over ``server_to_look_at``."""
     from dispatcher.app.operating import open_desk
 
-    with server_to_look_at(settings) as server:
-        terminal.warn(*server.warnings)
+    with server_to_look_at(terminal, settings) as server:
         yield open_desk(settings, server)
 
 
@@ -84,8 +84,7 @@ def desk_named(terminal: Terminal, category: str | None = None, *, quiet: bool) 
     from dispatcher.app.operating import Desk
 
     settings = some_settings_in_force(terminal)
-    with server_to_look_at(settings) as server:
-        terminal.warn(*server.warnings)
+    with server_to_look_at(terminal, settings) as server:
         desk = Desk(settings, server)
         if not quiet:
             terminal.say(namespace_on(desk))

@@ -25,8 +25,7 @@ def metrics(terminal: Terminal) -> int:
     from dispatcher.web.metrics import text
 
     settings = some_settings_in_force(terminal)
-    with server_to_look_at(settings) as server:
-        terminal.warn(*server.warnings)
+    with server_to_look_at(terminal, settings) as server:
         shown = text(read_facts(Desk(settings, server, timeout_s=ANSWER_TIMEOUT_S)))
     terminal.print(shown.rstrip("\n"))
     return DONE

@@ -92,7 +92,8 @@ def rollback(terminal: Terminal, version: int, *, as_json: bool) -> None:
     with desk_of(terminal, settings_in_force(terminal)) as desk:
         was = desk.versions.in_force()
         chosen = _kept(desk.versions, version)
-        read_limits(chosen.content, f"limits version {version}")  # workers could not follow what cannot be read
+        limits = read_limits(chosen.content, f"limits version {version}")  # what cannot be read nobody could follow
+        terminal.warn(*limits.warnings)
         content = Content(chosen.content, chosen.digest, chosen.source)
         done = _publish(desk.versions, content, f"version {version}")
         _audit(desk, "limits rollback", done, f"version {version}")

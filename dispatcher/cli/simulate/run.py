@@ -59,7 +59,7 @@ def run(terminal: Terminal, asked: Asked) -> int:
             arrivals = stack.enter_context(Arrivals())
             settings = settings_in_force(terminal)
             proposed = _read(terminal, asked.limits, settings)
-            before = _other(asked.against, settings)
+            before = _other(terminal, asked.against, settings)
             _fill(terminal, asked, settings, arrivals)
         except (TraceError, CasesError) as error:
             raise Ended(USAGE, str(error)) from None
@@ -80,13 +80,13 @@ def _read(terminal: Terminal, path: Path | None, settings: Settings) -> LoadedLi
     return limits
 
 
-def _other(against: str | None, settings: Settings) -> LoadedLimits | None:
+def _other(terminal: Terminal, against: str | None, settings: Settings) -> LoadedLimits | None:
     """The limits to compare with."""
     if against is None:
         return None
     if against != LIVE:
         return read_limits_file(Path(against))
-    with server_to_look_at(settings) as server:
+    with server_to_look_at(terminal, settings) as server:
         return open_desk(settings, server).limits()
 
 
@@ -94,7 +94,7 @@ def _fill(terminal: Terminal, asked: Asked, settings: Settings, arrivals: Arriva
     """Read the whole trace."""
     if asked.recorded_us is not None:
         span = format_duration(asked.recorded_us)
-        with server_to_look_at(settings) as server:
+        with server_to_look_at(terminal, settings) as server:
             desk = open_desk(settings, server)
             read_recorded(desk.client, desk.keys, asked.recorded_us, arrivals)
             if not len(arrivals):

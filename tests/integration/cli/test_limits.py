@@ -10,6 +10,7 @@ import pytest
 
 from dispatcher.core.limits import Limit, Scope
 from dispatcher.limiter import Limiter
+from dispatcher.server.embedded import EmbeddedServer
 from dispatcher.server.keys import Keys
 from dispatcher.settings.limits_file import read_limits
 from dispatcher.settings.limits_json_schema import limits_json_schema
@@ -309,6 +310,27 @@ def test_a_kept_version_is_put_in_force_again_and_the_history_tells_of_it(env: d
     assert re.fullmatch(r"4  in force  \d{4}-\d\d-\d\d \d\d:\d\d:\d\d  \S+@\S+  version 2", rows[0].strip())
     assert [row.split()[0] for row in rows] == ["4", "3", "2", "1"]
     assert "in force" not in "".join(rows[1:])
+
+
+def test_what_a_version_says_that_is_hardly_meant_is_said_before_it_is_put_in_force(env: dict[str, str]) -> None:
+    odd = write("odd.yaml", "global: {limits: [5/1m, 900/1h]}\n")
+    said = "global.limits[1]: 900/1h can never bind"
+    for step in (("diff", odd), ("apply", odd), ("apply", write("new.yaml", NEW)), ("rollback", "1")):
+        assert (said in run("limits", *step, **env).err) is (step[1] != "new.yaml"), step
+
+
+@pytest.mark.parametrize("step", [("diff", "old.yaml"), ("apply", "old.yaml"), ("rollback", "1")])
+def test_what_is_odd_with_the_data_of_the_embedded_server_is_said_by_the_command_that_starts_it(
+    step: tuple[str, str],
+) -> None:
+    """It is said once: whoever starts the server next is told nothing."""
+    here = {"DISPATCHER_DATA_DIR": "data"}
+    EmbeddedServer.join(Path("data")).close()
+    assert run("limits", "apply", write("old.yaml", OLD), **here).code == 0
+    record = Path("data/server.json")
+    record.write_text(json.dumps({**json.loads(record.read_text()), "version": [99, 0, 0]}))
+    assert "99.0.0 and is now read by" in run("limits", *step, **here).err
+    assert "99.0.0" not in run("limits", *step, **here).err
 
 
 def test_a_version_that_is_not_kept_or_cannot_be_read_is_not_put_in_force(redis: Database, env: dict[str, str]) -> None:
