@@ -31,8 +31,7 @@ def refused(failure: ResponseError, keys: Sequence[str], type_of: Callable[[str]
 
 def unauthorised(error: GateUnavailable) -> GateRefused | None:
     """The refusal behind an error that looks like an outage: the server wants another name or password."""
-    cause = error.__cause__
-    if refused_login(cause) is not None or "NOAUTH" in str(cause) or "already authenticated" in str(cause):
+    if refused_login(error.__cause__) is not None:
         return GateRefused("Redis refuses the user name or password of the limiter's client, or wants one")
     return None
 

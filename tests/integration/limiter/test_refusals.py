@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any, Final, TypeAlias, cast
 
@@ -339,19 +339,41 @@ def test_a_client_of_the_other_kind_is_refused_when_the_limiter_is_made(redis: D
         Limiter(redis, namespace=cast("Wrong", 5))
 
 
-@pytest.mark.parametrize("password", [None, "another"])
-def test_a_refused_password_is_no_outage(shared_server: RedisServer, password: str | None) -> None:
-    with Redis.from_url(f"unix://{shared_server.socket}", password=password, retry=None) as client:
+LOGINS: Final = pytest.mark.parametrize(
+    ("login", "protocol"),
+    [
+        ({}, 2),  # Authentication required.
+        ({}, 3),  # HELLO must be called with the client already authenticated, ...
+        ({"password": "another"}, 2),
+        ({"password": "another"}, 3),
+        ({"username": "shop", "password": "another"}, 2),
+        ({"username": "nobody", "password": "another"}, 2),
+    ],
+)
+"""Logins that a server refuses which wants a password, each in other words."""
+
+
+@pytest.fixture
+def closed(redis: Database, shared_server: RedisServer) -> Iterator[str]:
+    """A server that wants a password, or that of its user ``shop``."""
+    redis.acl_setuser("shop", enabled=True, passwords=["+secret"], keys=["*"], commands=["+@all"])
+    yield f"unix://{shared_server.socket}"
+    redis.acl_deluser("shop")
+
+
+@LOGINS
+def test_a_refused_login_is_no_outage(closed: str, login: dict[str, str], protocol: int) -> None:
+    with Redis.from_url(closed, protocol=protocol, retry=None, **cast("Wrong", login)) as client:
         limiter = Limiter(client)
         for call in (lambda: limiter.try_acquire(USER), lambda: limiter.enforce("7")):
             with pytest.raises(GateRefused, match="refuses the user name or password"):
                 call()
 
 
-@pytest.mark.parametrize("password", [None, "another"])
-def test_a_refused_password_is_no_outage_for_tasks_either(shared_server: RedisServer, password: str | None) -> None:
+@LOGINS
+def test_a_refused_login_is_no_outage_for_tasks_either(closed: str, login: dict[str, str], protocol: int) -> None:
     async def main() -> None:
-        async with redis_asyncio(f"unix://{shared_server.socket}", password=password, retry=None) as client:
+        async with redis_asyncio(closed, protocol=protocol, retry=None, **login) as client:
             limiter = AsyncLimiter(client)
             with pytest.raises(GateRefused, match="refuses the user name or password"):
                 await limiter.try_acquire(USER)
