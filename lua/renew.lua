@@ -4,7 +4,7 @@
 -- @keys scheduled endings paused cooldowns pause reopening later_high later_normal later_low
 -- @prefixes line waits leased
 -- KEYS      as in take.lua
--- ARGV[1]   JSON {"now": us | absent, "owner", "lease_us": 0 ends the lease,
+-- ARGV[1]   JSON {"now": us | absent, "owner", "lease_us": 0 ends the lease, "since_us": as in include/leases.lua | absent,
 --           "keep": [id, ...] | absent: give back every other event of this owner,
 --           "grace_us": as in take.lua, "ring": true: wake another worker | absent,
 --           "name": with keep: what all names begin with under which this owner may hold events; they are given up}
@@ -27,7 +27,7 @@ local OVERDUE_US = 500000 -- who was woken in time has taken what is due before 
 local call = cjson.decode(ARGV[1])
 local at = K
 at.now = microseconds(call.now)
-at.owner, at.grace_us = call.owner, call.grace_us
+at.owner, at.grace_us, at.lease_us, at.since_us = call.owner, call.grace_us, call.lease_us, call.since_us
 local returned, left = 0, PAGE
 
 -- Late writes are fenced: each reconnection uses a new name. What is held under the former names goes over to this one.
@@ -115,7 +115,7 @@ if call.keep then
 end
 local is_held = plan.scard(at.leased) > 0
 if call.lease_us > 0 then
-  leases.renew(at, call.owner, call.lease_us)
+  leases.renew(at)
 elseif not is_held then
   plan.zrem(at.leases, call.owner)
 else

@@ -44,7 +44,7 @@
 --           turns       HASH    channel -> turns taken in its line (include/lines.lua); gone when the line's last event is handed
 --                               out; where that was cancelled or has expired, after the channel's next event
 --           failures    HASH    channel -> its failures in a row (include/pause.lua); lives an hour after the last one
--- ARGV[1]   JSON {"now": us | absent, "owner", "lease_us", "new": most requeued and new events. Waiting events that were taken
+-- ARGV[1]   JSON {"now": us | absent, "owner", "lease_us", "since_us": as in include/leases.lua | absent, "new": most requeued and new events. Waiting events that were taken
 --             use up places of "new", three quarters of them at most,
 --           "due": most waiting events that are due, "most_decisions",
 --           "grace_us": from an unconfirmed post until it is reconciled,
@@ -102,6 +102,7 @@ local at = K
 at.now = microseconds(call.now)
 at.owner, at.new, at.due, at.undecided, at.grace_us = call.owner, call.new, call.due, call.undecided, call.grace_us
 at.remember_us, at.most_decisions, at.is_wordless = call.remember_us, call.most_decisions, call.wordless
+at.lease_us, at.since_us = call.lease_us, call.since_us
 
 local LANES = { 'lane_high', 'lane_normal', 'lane_low' }
 local lengths, waiting = {}, 0 -- of the lanes
@@ -232,7 +233,7 @@ local function silences_of(known)
 end
 
 look_at_keys()
-leases.renew(at, call.owner, call.lease_us)
+leases.renew(at)
 local grace = leases.grace(at)
 local version = redis.call('GET', at.limits_version)
 local is_stale = call.version and version ~= call.version

@@ -36,6 +36,7 @@ from dispatcher.core.states import (
     Uneditable,
     Unposted,
     Waiting,
+    boottime_s,
 )
 from dispatcher.core.units import US
 from dispatcher.errors import GateUnavailable, StaleLimits
@@ -81,7 +82,9 @@ class Outbox:
         prefilter: Prefilter | None = None,
         requests: Unreported | None = None,
         clock: Callable[[], int] | None = None,
+        own_clock: Callable[[], float] | None = None,
     ) -> None:
+        """``clock`` stands for the server's (for tests), ``own_clock`` for this machine's, which is never stepped."""
         self.owner = owner
         self._requests = requests
         self._name = owner
@@ -105,6 +108,8 @@ class Outbox:
         self._nth = 0
         self._goes_on = True
         self._can_go_on = False
+        self._own_clock = own_clock or (boottime_s if clock is None else lambda: clock() / US)
+        self._called_s: float | None = None
         self.is_decided = False
         """Whether the server knows that all is decided that was taken. If not, the next ``take`` tells it."""
         self._broken: GateUnavailable | None = None
@@ -150,7 +155,9 @@ class Outbox:
         if self._fingerprint is not None:
             call["fingerprint"] = self._fingerprint
         self._nth, self._goes_on = 0, True
-        taken = self._noted(self._ask(call)())
+        began_s = self._own_clock()
+        taken = self._noted(self._ask(call | self._since(began_s))())
+        self._called_s = began_s
         if self._prefilter is not None:
             self._prefilter.tell_time(taken.now_us)
         self._is_new, self._fingerprint = False, None
@@ -378,6 +385,10 @@ class Outbox:
 
         return read_answer
 
+    def _since(self, began_s: float) -> dict[str, int]:
+        """How long ago this worker called before. Where the server says longer, its clock was stepped forward."""
+        return {} if self._called_s is None else {"since_us": round((began_s - self._called_s) * US)}
+
     def _noted(self, taken: Taken) -> Taken:
         """The batch, after what it tells of later ones is noted."""
         if self._prefilter is not None:
@@ -391,7 +402,9 @@ class Outbox:
         facts = {"owner": self.owner, "grace_us": self._grace_us}
         returned = 0
         while True:
-            number, is_more, take_in_us = self._renew(self._names_of("renew"), facts | call)
+            began_s = self._own_clock()
+            number, is_more, take_in_us = self._renew(self._names_of("renew"), facts | call | self._since(began_s))
+            self._called_s = began_s
             returned += int(number)
             if not is_more:
                 return returned, int(take_in_us)

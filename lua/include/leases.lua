@@ -2,13 +2,16 @@
 -- leaving a line, ending what waits.
 --
 -- The beat shows an interruption of the server. Live workers call at least every third of a lease, so half a lease without a call
--- means that no worker could. After an interruption live workers must renew first: for GRACE_US no owner is taken over. The beat
--- also shows that the clock was stepped back: the last call was later than now.
+-- means that no worker could. After an interruption live workers must renew first: for GRACE_US no owner is taken over. If the
+-- caller itself called less than half a lease ago by its own clock, the server's clock was stepped forward. Live workers do not
+-- know that, and renew with their next call: for a lease no owner is taken over. The beat also shows that the clock was
+-- stepped back: the last call was later than now.
 --
 -- `at` names the keys events, leases, leased, requeued, parked, lines, timers, scheduled, posting, totals, cooldowns, tallies, those of
 -- include/deferred.lua, for `cancel` those of include/accounting.lua, for `renew` also beat, reopening and
 -- pause, for `trust_marks`, `grace` and `unnoticed_us` also beat, for `place` places;
--- grace_us: from a post with an unknown delivery status until it is reconciled; scope_prefix; tally_prefix; and now.
+-- grace_us: from a post with an unknown delivery status until it is reconciled; for `renew` and `grace` also lease_us; for `renew`
+-- also since_us: how long ago this owner called before, by its own clock, if it did; scope_prefix; tally_prefix; and now.
 local leases = module(function(leases)
   leases.POISON_DEATHS = 2 -- workers that died with an event, from which on it is taken alone
   local GRACE_US = 2000000
@@ -19,8 +22,8 @@ local leases = module(function(leases)
 
   -- The clock was stepped back by this much. All waits must end as much sooner: the next takes let lines ask again, and move
   -- timers and silences. A lease may end later than one that begins now only if it was longer.
-  local function step_back(at, by_us, lease_us)
-    local longest = at.now + lease_us
+  local function step_back(at, by_us)
+    local longest = at.now + at.lease_us
     local rows = redis.call('ZRANGEBYSCORE', at.leases, '(' .. digits(longest), '+inf', 'WITHSCORES', 'LIMIT', 0, MOST_LEASES)
     for i = 1, #rows, 2 do
       if plan.zscore(at.leases, rows[i]) then
@@ -46,18 +49,19 @@ local leases = module(function(leases)
     return last and last - at.now > STEPPED_US and last - at.now or 0
   end
 
-  -- Lets the lease of an owner end `lease_us` from now, and notes in the beat that a worker called.
-  function leases.renew(at, owner, lease_us)
-    local last = whole_of(plan.hget(at.beat, 'at'))
-    if last and at.now - last > lease_us / 2 then
-      plan.hset(at.beat, 'grace', digits(at.now + GRACE_US))
+  -- Lets the lease of this owner end `at.lease_us` from now, and notes in the beat that a worker called.
+  function leases.renew(at)
+    local last, half = whole_of(plan.hget(at.beat, 'at')), at.lease_us / 2
+    if last and at.now - last > half then
+      local was_stepped = at.since_us and at.since_us <= half
+      plan.hset(at.beat, 'grace', digits(at.now + (was_stepped and at.lease_us or GRACE_US)))
       plan.hset(at.beat, 'earlier', digits(count_of(plan.hget(at.beat, 'resumed'))))
       plan.hset(at.beat, 'resumed', digits(at.now))
     elseif last and last - at.now > STEPPED_US then
-      step_back(at, last - at.now, lease_us)
+      step_back(at, last - at.now)
     end
     plan.hset(at.beat, 'at', digits(at.now))
-    plan.zadd(at.leases, at.now + lease_us, owner)
+    plan.zadd(at.leases, at.now + at.lease_us, at.owner)
   end
 
   -- When the event's last post was marked; not later than now, whatever the clock said then.
@@ -112,7 +116,7 @@ local leases = module(function(leases)
   -- Until when no owner is taken over. A grace that is further ahead than possible is ignored.
   function leases.grace(at)
     local grace = whole_of(plan.hget(at.beat, 'grace')) or 0
-    return grace <= at.now + GRACE_US and grace or 0
+    return grace <= at.now + math.max(GRACE_US, at.lease_us) and grace or 0
   end
 
   -- Slack's id of a channel, or nil if it is not known.

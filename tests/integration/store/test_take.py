@@ -13,8 +13,9 @@ from dispatcher.core.posts import Paused, Rejected, Retryable
 from dispatcher.core.states import Candidate, Leased, Undecodable
 from dispatcher.core.units import US, Lane
 from dispatcher.store.intake import seal
-from dispatcher.store.leases import Taken
+from dispatcher.store.leases import Outbox, Taken
 from tests.support.deferral import keep_beating
+from tests.support.doubles import Clock
 from tests.support.servers import Database
 from tests.support.stage import LEASE_US, REMEMBER_US, UNPACED, Stage, Worker, policy_of
 
@@ -592,6 +593,24 @@ def test_two_seconds_after_an_interruption_those_who_did_not_renew_are_taken_ove
     assert bob.taken() == []
     stage.clock.forward(2)
     assert bob.taken() == ["a"]
+
+
+def test_after_a_step_forward_of_the_clock_nobody_is_taken_over_for_a_lease(stage: Stage) -> None:
+    """Live workers do not notice the step: they renew only with their next heartbeat."""
+    own = Clock()
+    bob = Outbox(
+        stage.redis, stage.keys, stage.queue,
+        owner="bob", lease_us=LEASE_US, remember_us=US, clock=stage.clock, own_clock=lambda: own.now_us / US,
+    )  # fmt: skip
+    stage.send("a")
+    stage.worker("ann").take()
+    bob.renew()
+    stage.clock.forward(3_600)
+    for _ in range(4):
+        assert bob.take(1, 0).batch == []
+        own.now_us += LEASE_US // 4
+        stage.clock.now_us += LEASE_US // 4
+    assert [each.id for each in bob.take(1, 0).batch] == ["a"]
 
 
 @pytest.mark.parametrize(("quiet_us", "interrupted"), [(LEASE_US // 2, False), (LEASE_US // 2 + 1, True)])
