@@ -96,6 +96,17 @@ with_words = click.option(
 )
 
 
+def together(*options: Callable[[_Function], _Function]) -> Callable[[_Function], _Function]:
+    """Several options as one, in this order."""
+
+    def decorate(function: _Function) -> _Function:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
 def for_reason(reasons: Iterable[Reason]) -> Callable[[_Function], _Function]:
     """An option that takes one of the reasons."""
     names = [each.value for each in reasons]

@@ -30,6 +30,7 @@ from dispatcher.cli.options import (
     for_reason,
     of_category,
     operator,
+    together,
     with_words,
 )
 from dispatcher.cli.terminal import Terminal
@@ -49,9 +50,13 @@ _UNSAID: Final = (
     "Which parked events? Give their ids, or --category, --reason, --channel, --older-than or --text, or --all."
 )
 
-_reason = for_reason(WAITING)
-_channel = click.option("--channel", metavar="NAME", help="Only for this channel.")
-_older_than = click.option("--older-than", type=SPAN_US, help="Only those first seen so long ago: 2h.")
+_filters = together(
+    of_category,
+    for_reason(WAITING),
+    click.option("--channel", metavar="NAME", help="Only for this channel."),
+    click.option("--older-than", type=SPAN_US, help="Only those first seen so long ago: 2h."),
+    with_words,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +87,7 @@ def parked() -> None:
 
 
 @parked.command(name="list", short_help="Show what waits, and for what.")
-@of_category
-@_reason
-@_channel
-@_older_than
-@with_words
+@_filters
 @at_most
 @as_json
 @click.pass_obj
@@ -143,11 +144,7 @@ def show(terminal: Terminal, id_: str, *, as_json: bool) -> int:
 
 @parked.command(short_help="End parked events without a post.")
 @click.argument("ids", type=EVENT_ID, nargs=-1)
-@of_category
-@_reason
-@_channel
-@_older_than
-@with_words
+@_filters
 @click.option("--all", "everything", is_flag=True, help="All; without ids, filters or this nothing is done.")
 @click.option("--limit", type=AT_LEAST_ONE, metavar="N", help="At most N, those that expire first.")
 @click.option("--yes", is_flag=True, help="Do not ask.")

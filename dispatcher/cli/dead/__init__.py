@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -22,6 +22,7 @@ from dispatcher.cli.options import (
     as_json,
     at_most,
     for_reason,
+    together,
     with_words,
 )
 from dispatcher.cli.terminal import Terminal
@@ -34,11 +35,9 @@ if TYPE_CHECKING:
     from dispatcher.cli.dead.waiting import Endings
     from dispatcher.store.dead_letters import DeadLetter, DeadLetters, Filter
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-
 _THEY_GO_ON: Final = "the replayed events go on without it"
 
-_FILTERS: Final = (
+_filters = together(
     click.option("--category", metavar="NAME", help='Only of this category; "-" is what shows none.'),
     for_reason(DEADLY),
     click.option("--code", help="Only with this code, which Slack gave: channel_not_found."),
@@ -48,24 +47,15 @@ _FILTERS: Final = (
     click.option("--before", "--until", "before", type=WHEN, help="Only those that died before then: today."),
     with_words,
 )
-_SELECTION: Final = (
+_selection = together(
     click.argument("ids", type=EVENT_ID, nargs=-1),
-    *_FILTERS,
+    _filters,
     click.option("--all", "everything", is_flag=True, help="All; without ids, filters or this nothing is done."),
     click.option("--limit", type=AT_LEAST_ONE, metavar="N", help="At most N, the oldest."),
 )
 _UNSAID: Final = (
     "Which dead letters? Give their ids, or --category, --reason, --code, --since, --before or --text, or --all."
 )
-
-
-def _with(options: tuple[Callable[[_Function], _Function], ...]) -> Callable[[_Function], _Function]:
-    def decorate(function: _Function) -> _Function:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return decorate
 
 
 @click.group()
@@ -77,7 +67,7 @@ def dead() -> None:
 
 
 @dead.command(name="list")
-@_with(_FILTERS)
+@_filters
 @at_most
 @as_json
 @click.pass_obj
@@ -135,7 +125,7 @@ def show(terminal: Terminal, id_: str, *, as_json: bool) -> int:
 
 
 @dead.command()
-@_with(_SELECTION)
+@_selection
 @click.option("--to", type=CHANNEL, help="Post the events there, not where they were to go: a name, or an id.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be replayed.")
 @click.option("--wait", is_flag=True, help="Wait until the replayed events have ended, and say what became of them.")
@@ -182,7 +172,7 @@ def replay(  # noqa: PLR0913 - click's signature: one for each option
 
 
 @dead.command()
-@_with(_SELECTION)
+@_selection
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @as_json
 @click.pass_obj
