@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import click
 
@@ -20,7 +20,6 @@ from dispatcher.errors import ConfigError, DispatcherError
 if TYPE_CHECKING:
     from dispatcher.app.limits import InForce, LoadedLimits
     from dispatcher.app.servers import Server
-    from dispatcher.cli.up_http import Door
     from dispatcher.core.ports import Sink
     from dispatcher.logs.event_log import EventLog
     from dispatcher.logs.line_buffer import LineBuffer
@@ -83,6 +82,19 @@ def prepared(terminal: Terminal, *, burst: bool = False) -> Iterator[Job]:
             open_server(settings, start=True, within_s=REACH_S) as server,
         ):
             yield Job(settings, limits, server, sink, log, lines, (*warnings, *server.warnings), burst, interruption)
+
+
+class Sibling(Protocol):
+    """A child process beside the workers."""
+
+    def run(self, job: Job) -> int:
+        """Work until a signal, in the child; returns the exit code."""
+
+    def reread(self) -> None:
+        """Read again what children to come begin with, in the parent, at SIGHUP."""
+
+    def close(self) -> None:
+        """Let go of what only that child needs, in the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +160,7 @@ class Job:
         processes: int,
         terminal: Terminal,
         begun: Callable[[Job, Sequence[int]], None] = lambda *_: None,
-        door: Door | None = None,
+        door: Sibling | None = None,
     ) -> int:
         """Run several below this process, and what serves HTTP beside them; returns when all workers are done.
 
@@ -201,7 +213,7 @@ class Job:
         )
         return supervisor.supervise(begin)
 
-    def _is_hung_up(self, door: Door | None) -> bool:
+    def _is_hung_up(self, door: Sibling | None) -> bool:
         """Whether a SIGHUP ends everything; else children to come begin with what is read again."""
         if self.interruption.hangup.is_end():
             return True
