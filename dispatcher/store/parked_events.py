@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dispatcher.core.event import Event, is_remembered
 from dispatcher.core.explain import Explanation, State
@@ -68,6 +68,13 @@ class ParkedFilter:
         )
 
 
+class Place(NamedTuple):
+    """How far the parked events were read, in the order in which they expire: up to this one."""
+
+    deadline_us: int
+    id: str
+
+
 class Cancelled(IntEnum):
     """What became of one event that was to be cancelled."""
 
@@ -118,8 +125,26 @@ class ParkedEvents:
 
     def pages(self, wanted: ParkedFilter) -> Iterator[list[ParkedEvent]]:
         """As ``find``, but what each page that was read holds of them: a search may end behind each."""
+        return (page for page, _ in self._pages(wanted, None))
+
+    def behind(self, wanted: ParkedFilter, place: Place | None) -> Iterator[tuple[ParkedEvent | None, Place]]:
+        """Every event that is meant behind a place, or all, as ``find``; each with its own place.
+
+        None stands at the end of a page for what was read there and is not meant: a search may end behind it too.
+        """
+        for page, places in self._pages(wanted, place):
+            yield from ((each, places[each.id]) for each in page)
+            yield None, [*places.values()][-1]
+
+    def _pages(self, wanted: ParkedFilter, place: Place | None) -> Iterator[tuple[list[ParkedEvent], dict[str, Place]]]:
+        """As ``pages``, each with the places of all that were read for it."""
         low: float | str = "-inf"
         at_low: set[bytes] = set()  # of this deadline these were met
+        if place is not None:
+            low, last_id = place.deadline_us, place.id.encode()
+            with translate_outages():
+                same: Any = self._client.zrangebyscore(self._keys.parked, low, low)
+            at_low = {id_ for id_ in same if id_ <= last_id}
         while True:
             with translate_outages():
                 rows: Any = self._client.zrangebyscore(
@@ -129,7 +154,8 @@ class ParkedEvents:
             if not fresh:
                 return
             likely = fresh if wanted.category is None else self._likely(fresh, wanted.category)
-            yield list(filter(wanted.matches, self.by_ids(likely)))
+            places = {id_.decode(): Place(int(score), id_.decode()) for id_, score in rows}
+            yield list(filter(wanted.matches, self.by_ids(likely))), places
             last = rows[-1][1]
             at_low = {id_ for id_, score in rows if score == last} | (at_low if last == low else set())
             low = last

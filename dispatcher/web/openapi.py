@@ -55,7 +55,7 @@ _QUERY: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("post", "/v1/alertmanager"): ("category", "each"),
     ("get", "/v1/status"): ("category", "sort"),
     ("post", "/v1/limits/apply"): ("if_version",),
-    ("get", "/v1/parked"): (*PARKED_FILTERS, "limit"),
+    ("get", "/v1/parked"): (*PARKED_FILTERS, "limit", "after"),
     ("get", "/v1/dead"): (*DEAD_FILTERS, "limit", "after"),
     ("get", "/v1/audit"): ("limit",),
 }

@@ -33,9 +33,10 @@ from dispatcher.store.counts import OUTCOMES
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.decisions import DecisionFilter, Decisions, Position
 from dispatcher.store.parked_events import ParkedEvents, ParkedFilter
+from dispatcher.store.parked_events import Place as Parked
 from dispatcher.web.asked import Asked
 from dispatcher.web.problems import Problem
-from dispatcher.web.searching import search, search_on
+from dispatcher.web.searching import search_on
 from dispatcher.web.threads import Threads
 
 T = TypeVar("T")
@@ -44,6 +45,7 @@ MOST_SHOWN: Final = 1_000
 SHOWN: Final = 50
 _IN_DECISIONS: Final = re.compile(r"[0-9]{1,16}(?:\.[0-9]{1,16}){3}")
 _IN_LETTERS: Final = re.compile(r"[0-9]{1,16}-[0-9]{1,16}")
+_IN_PARKED: Final = re.compile(r"([0-9]{1,16})-(.+)", re.DOTALL)
 _NEXT: Final = "the next of an answer of this list"
 
 DEAD_FILTERS: Final = ("category", "reason", "code", "since", "before", "text")
@@ -111,14 +113,16 @@ class Reading:
     async def parked(self, request: Request, _body: bytes) -> Response:
         """``GET /v1/parked``: what waits; the one that expires first comes first."""
         asked = Asked.in_query(request)
-        wanted = parked_filter(asked)
+        wanted, after = parked_filter(asked), asked.take("after", _parked, _NEXT)
         limit = asked.count("limit", MOST_SHOWN, SHOWN)
         asked.done()
 
         def look() -> Mapping[str, Any]:
             events = self._desk.parked(self._desk.limits().policy)
-            found = search(events.pages(wanted(events)), limit)
-            return parked_events_document(found.rows, events.count(), more=found.more)
+            found, place = search_on(events.behind(wanted(events), after), limit, lambda each: each is not None)
+            shown = [each for each in found.rows if each is not None]
+            following = {} if place is None else {"next": f"{place.deadline_us}-{place.id}"}
+            return {**parked_events_document(shown, events.count(), more=found.more), **following}
 
         return await self._look(look)
 
@@ -214,6 +218,13 @@ def _place(value: object) -> Position:
     if not _IN_DECISIONS.fullmatch(str(value)):
         raise ValueError
     return Position(*map(int, str(value).split(".")))
+
+
+def _parked(value: object) -> Parked:
+    found = _IN_PARKED.fullmatch(str(value))
+    if found is None:
+        raise ValueError
+    return Parked(int(found[1]), found[2])
 
 
 def _entry(value: object) -> str:

@@ -16,7 +16,9 @@ from dispatcher.core.states import GRACE_US, Dropped, ScanResult, Unreadable
 from dispatcher.core.units import US, Lane
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.operator_controls import Pausing
-from dispatcher.store.parked_events import PAGE, Cancelled, ParkedEvent, ParkedEvents, ParkedFilter
+from dispatcher.store.parked_events import PAGE, Cancelled, ParkedEvent, ParkedEvents, ParkedFilter, Place
+from dispatcher.web import searching
+from dispatcher.web.searching import search_on
 from tests.support.decisions import decision_of
 from tests.support.deferral import Between, category_line, opens_at, run, send
 from tests.support.doubles import START_US
@@ -87,6 +89,41 @@ def full(redis: Database) -> Stage:
 
 
 # What is found
+
+
+@pytest.mark.parametrize("wanted", [ParkedFilter("reports"), ParkedFilter(words=("last",))], ids=["category", "words"])
+def test_a_search_that_is_out_of_time_goes_on_where_it_ended_also_where_it_has_found_nothing(
+    deferring: Stage, wanted: ParkedFilter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(searching, "WORK_S", -1.0)
+    ann = deferring.worker("ann")
+    deferring.send(*(f"e{number:03}" for number in range(2 * PAGE)))
+    deferring.send("first", category="reports")
+    run(ann)
+    deferring.send("last", category="reports")
+    run(ann)
+    found: list[str] = []
+    place: Place | None = None
+    for searches in range(1, 1_000):  # noqa: B007 - how many there were
+        part, place = search_on(hands(deferring).behind(wanted, place), 9, lambda each: each is not None)
+        found += [each.id for each in part.rows if each is not None]
+        if place is None:
+            break
+    assert (found, searches) == (["last"], 3)
+
+
+@pytest.mark.parametrize("most", [1, 5, PAGE, PAGE + 1])
+def test_events_that_expire_in_the_same_microsecond_are_read_on_from_each_of_them(deferring: Stage, most: int) -> None:
+    deferring.send(*(f"e{number:03}" for number in range(2 * PAGE + 9)))
+    run(deferring.worker("ann"))
+    everything = listed(deferring)
+    found: list[str] = []
+    place: Place | None = None
+    while len(found) < len(everything):
+        rows = [row for row in hands(deferring).behind(ParkedFilter(), place) if row[0] is not None][:most]
+        found += [place.id for _, place in rows]
+        place = rows[-1][1]
+    assert found == everything
 
 
 def test_everything_that_waits_is_found_the_first_to_expire_first(full: Stage) -> None:

@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, Final
 
@@ -117,6 +117,57 @@ def test_a_list_goes_on_behind_its_last_row_and_leaves_nothing_out(
     assert [len(each) for each in lists] == [2, 2, 2, 2, 1]
     assert sorted(chain.from_iterable(lists)) == sorted(f"{ago_s}-e{n}" for ago_s in (40, 60, 80) for n in range(3))
     assert "next" not in answer
+
+
+@pytest.mark.parametrize("query", [{}, {"category": "reports"}, {"text": "text"}], ids=str)
+def test_the_list_of_parked_events_goes_on_and_names_each_that_stays_once_while_others_come_and_go(
+    shared_server: RedisServer, redis: Database, tmp_path: Path, query: dict[str, str]
+) -> None:
+    """More than two pages of the store wait; many of them expire in the same microsecond."""
+    (tmp_path / "limits.yaml").write_text(LIMITS, encoding="utf-8")
+    stage = Stage(redis, read_limits(LIMITS, "limits.yaml").policy)
+    stage.clock.now_us = time.time_ns() // 1_000
+    for group in "abc":
+        stage.send(*(f"{group}{number:02}" for number in range(50)), category="reports")
+        work(stage.worker("ann"))
+        stage.clock.forward(1)
+    staying = {f"{group}{number:02}" for group in "abc" for number in range(50)} - {"a00"}  # which was posted
+    (tmp_path / "tokens").write_text(TOKENS, encoding="utf-8")
+    with (
+        Serving(
+            shared_server.url,
+            tmp_path,
+            "--tokens",
+            "tokens",
+            DISPATCHER_NAMESPACE="stage",
+            DISPATCHER_QUEUE="q",
+            DISPATCHER_LIMITS_FILE="limits.yaml",
+        ) as serving,
+        serving.client("secret-of-olga") as olga,
+    ):
+        found: list[str] = []
+        answer: dict[str, Any] = {}
+        for turn in count():
+            after = {"after": answer["next"]} if found else {}
+            answer = olga.get("/v1/parked", params={**query, "limit": 7, **after}).json()
+            found += [each["id"] for each in answer["parked"]]
+            if not answer["more"]:
+                break
+            assert len(answer["parked"]) == 7
+            gone = [found[-1], *sorted(staying - set(found))[:1]]  # the last one shown, and one that is still to come
+            staying -= {*gone[1:]}
+            assert olga.post("/v1/parked/cancel", json={"ids": gone}).json()["cancelled"] == len(gone)
+            stage.send(f"late-{turn}", category="reports")
+            work(stage.worker("ann"))
+    assert "next" not in answer
+    assert len(found) == len(set(found))
+    assert staying <= set(found)
+
+
+@pytest.mark.parametrize("after", ["", "7", "a-1", "1-", "1.1.1", "9" * 17 + "-a"])
+def test_a_place_among_parked_events_that_no_answer_has_named_is_refused(olga: httpx.Client, after: str) -> None:
+    answer = olga.get("/v1/parked", params={"after": after})
+    assert (answer.status_code, "expected the next of an answer" in answer.text) == (422, True)
 
 
 def test_the_at_of_an_answer_is_a_time(olga: httpx.Client, redis: Database) -> None:
