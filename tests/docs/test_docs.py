@@ -16,6 +16,7 @@ from dispatcher.core.event import Event
 from dispatcher.core.explain import Explanation
 from dispatcher.core.states import Step
 from dispatcher.core.tally import Tally, Telling, counting_of
+from dispatcher.server.keys import Keys
 from dispatcher.settings.environment import variables
 from dispatcher.settings.limits_schema import (
     CategorySection,
@@ -145,6 +146,21 @@ def test_every_key_of_the_limits_file_is_documented_and_no_other() -> None:
         "unknown_categories",
     }
     assert set(first_cells(section(page, "The keys"))) == available
+
+
+def test_every_key_that_is_stored_is_listed_and_no_other() -> None:
+    key = r"[a-z]+(?::[a-z]+|:<[^>]+>(?:=<v>)?)*"
+    listed = section(DOCS / "internals.md", "What is stored").partition("\nours:")[2]
+    runs = re.findall(rf"({key}(?:, {key})*) +(?:STRING|HASH|LIST|SET|ZSET|STREAM)\b", listed)
+    names = {re.sub(r"^(line:).*|<.*", r"\1", name) for run in runs for name in run.split(", ")}
+    keys = Keys("n")
+    stored: set[str] = set()
+    for attribute in set(vars(Keys)) - {"named", "bells"}:  # a way to find the others, and the channels of wake-ups
+        if not attribute.startswith("_") and not attribute.endswith("_prefix"):
+            found = getattr(keys, attribute)
+            whole = found("") if callable(found) else found
+            stored |= {each.removeprefix("{n}:") for each in ([whole] if isinstance(whole, str) else whole)}
+    assert names == stored
 
 
 def test_the_runbook_names_log_lines_that_are_explained() -> None:
