@@ -155,9 +155,7 @@ class Outbox:
         if self._fingerprint is not None:
             call["fingerprint"] = self._fingerprint
         self._nth, self._goes_on = 0, True
-        began_s = self._own_clock()
-        taken = self._noted(self._ask(call | self._since(began_s))())
-        self._called_s = began_s
+        taken = self._noted(self._ask(call)())
         if self._prefilter is not None:
             self._prefilter.tell_time(taken.now_us)
         self._is_new, self._fingerprint = False, None
@@ -355,7 +353,9 @@ class Outbox:
     def _ask(self, call: dict[str, Any]) -> Callable[[], Taken]:
         names = self._names_of("take")
         prefiltering = None if self._prefilter is None else self._prefilter.call()
+        began_s = self._own_clock()
         call |= {
+            **self._since(began_s),
             "grace_us": self._grace_us,
             "owner": self.owner,
             "lease_us": self._lease_us,
@@ -381,6 +381,7 @@ class Outbox:
         def read_answer() -> Taken:
             taken = read_taken(answer(), prefiltering, known)
             self._silences = taken.silences
+            self._has_called(began_s)
             return taken
 
         return read_answer
@@ -388,6 +389,10 @@ class Outbox:
     def _since(self, began_s: float) -> dict[str, int]:
         """How long ago this worker called before. Where the server says longer, its clock was stepped forward."""
         return {} if self._called_s is None else {"since_us": round((began_s - self._called_s) * US)}
+
+    def _has_called(self, began_s: float) -> None:
+        """A call that began then was answered; what was prefetched may be read after later calls."""
+        self._called_s = max(began_s, self._called_s or began_s)
 
     def _noted(self, taken: Taken) -> Taken:
         """The batch, after what it tells of later ones is noted."""
@@ -404,7 +409,7 @@ class Outbox:
         while True:
             began_s = self._own_clock()
             number, is_more, take_in_us = self._renew(self._names_of("renew"), facts | call | self._since(began_s))
-            self._called_s = began_s
+            self._has_called(began_s)
             returned += int(number)
             if not is_more:
                 return returned, int(take_in_us)

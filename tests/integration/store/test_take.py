@@ -17,7 +17,7 @@ from dispatcher.store.leases import Outbox, Taken
 from tests.support.deferral import keep_beating
 from tests.support.doubles import Clock
 from tests.support.servers import Database
-from tests.support.stage import LEASE_US, REMEMBER_US, UNPACED, Stage, Worker, policy_of
+from tests.support.stage import LEASE_US, REMEMBER_US, UNPACED, Stage, Worker, handed_out, policy_of
 
 
 def push(stage: Stage, lane: Lane, job_id: str | bytes, data: str | bytes | None = None) -> None:
@@ -595,13 +595,18 @@ def test_two_seconds_after_an_interruption_those_who_did_not_renew_are_taken_ove
     assert bob.taken() == ["a"]
 
 
-def test_after_a_step_forward_of_the_clock_nobody_is_taken_over_for_a_lease(stage: Stage) -> None:
-    """Live workers do not notice the step: they renew only with their next heartbeat."""
-    own = Clock()
-    bob = Outbox(
+def steady(stage: Stage, own: Clock) -> Outbox:
+    """A worker whose own clock goes on while that of the server is stepped."""
+    return Outbox(
         stage.redis, stage.keys, stage.queue,
         owner="bob", lease_us=LEASE_US, remember_us=US, clock=stage.clock, own_clock=lambda: own.now_us / US,
     )  # fmt: skip
+
+
+def test_after_a_step_forward_of_the_clock_nobody_is_taken_over_for_a_lease(stage: Stage) -> None:
+    """Live workers do not notice the step: they renew only with their next heartbeat."""
+    own = Clock()
+    bob = steady(stage, own)
     stage.send("a")
     stage.worker("ann").take()
     bob.renew()
@@ -611,6 +616,39 @@ def test_after_a_step_forward_of_the_clock_nobody_is_taken_over_for_a_lease(stag
         own.now_us += LEASE_US // 4
         stage.clock.now_us += LEASE_US // 4
     assert [each.id for each in bob.take(1, 0).batch] == ["a"]
+
+
+def test_a_prefetch_that_meets_a_step_forward_of_the_clock_lets_nobody_be_taken_over(stage: Stage) -> None:
+    own = Clock()
+    bob = steady(stage, own)
+    stage.send("a")
+    stage.worker("ann").take()
+    stage.send("b", "c", "d")
+    taken = bob.take(1, 0)
+    stage.clock.forward(3_600)
+    bob.prefetch(taken, 1, 0)
+    assert handed_out(bob.take(1, 0)) == ["c"]
+    for clock in (stage.clock, own):
+        clock.forward(3)
+    assert handed_out(bob.take(3, 0)) == ["d"]
+
+
+def test_a_worker_that_has_only_prefetched_of_late_knows_how_long_ago_it_called(stage: Stage) -> None:
+    own = Clock()
+    bob = steady(stage, own)
+    stage.send("a", "b", "c", "d")
+    taken = bob.take(1, 0)
+    for _ in range(2):
+        for clock in (stage.clock, own):
+            clock.now_us += LEASE_US // 3
+        bob.prefetch(taken, 1, 0)
+        taken = bob.take(1, 0)
+    stage.worker("ann").take()
+    stage.clock.forward(3_600)
+    bob.renew()
+    for clock in (stage.clock, own):
+        clock.forward(3)
+    assert bob.take(1, 0).batch == []
 
 
 @pytest.mark.parametrize(("quiet_us", "interrupted"), [(LEASE_US // 2, False), (LEASE_US // 2 + 1, True)])
