@@ -20,7 +20,7 @@ from dispatcher.app.documents.recent import CAUSES, REASONED
 from dispatcher.app.fleet import WorkerEntry
 from dispatcher.app.metrics import MOST_LIMITS, OTHER, Facts
 from dispatcher.core.limits import EVERYTHING, Reason
-from dispatcher.core.policy import GLOBAL_SCOPE
+from dispatcher.core.policy import EDITS, GLOBAL_SCOPE
 from dispatcher.core.units import US
 from dispatcher.slack.replies import BUCKETS_S as REQUEST_BUCKETS_S
 
@@ -226,6 +226,8 @@ def _state(facts: Facts) -> Iterator[Metric]:
     snapshot = facts.measured.snapshot
     cooling: dict[tuple[str, ...], float] = {}
     for channel, until_us in snapshot.cooldowns.items():
+        if channel == EDITS:
+            continue
         label = (channel if channel in facts.channels else OTHER,)
         cooling[label] = max(cooling.get(label, 0.0), max(0, until_us - snapshot.now_us) / US)
     yield _gauge("cooldown_seconds", "For how long a channel takes no post.", ["channel"], cooling)

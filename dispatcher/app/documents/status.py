@@ -10,7 +10,7 @@ from dispatcher.app.documents.pause_words import said_and_remedy
 from dispatcher.app.documents.silences import silence_document
 from dispatcher.app.limits import LoadedLimits, compare_own_file
 from dispatcher.core.limits import EVERYTHING
-from dispatcher.core.policy import GLOBAL_SCOPE, CategoryRule, Policy
+from dispatcher.core.policy import EDITS, GLOBAL_SCOPE, CategoryRule, Policy
 from dispatcher.core.silences import Silence
 from dispatcher.core.units import CATEGORY, US
 from dispatcher.limiter import Usage
@@ -157,9 +157,9 @@ def _limit_document(scope: str, usage: Usage) -> dict[str, Any]:
 
 
 def _cooldowns(snapshot: Snapshot) -> Iterator[tuple[str, int]]:
-    """Scopes that cool down, each with its end: channels, and the history scans together."""
+    """Scopes that cool down, each with its end: channels, the edits together, and the history scans together."""
     for channel, until_us in sorted(snapshot.cooldowns.items()):
-        yield f"channel:{channel}", until_us
+        yield EDITS if channel == EDITS else f"channel:{channel}", until_us
     if snapshot.next_scan_us is not None:
         yield "history-scans", snapshot.next_scan_us
 

@@ -13,6 +13,7 @@ from dispatcher.cli.doctor.finding import START, Finding, error, ok, warning
 from dispatcher.cli.doctor.server import MAX_USE
 from dispatcher.cli.status import balance
 from dispatcher.core.limits import EVERYTHING
+from dispatcher.core.policy import EDITS
 from dispatcher.core.rendering import one_line
 from dispatcher.core.units import US
 from dispatcher.server.keys import LAYOUT_VERSION
@@ -139,8 +140,13 @@ def _posting(snapshot: Snapshot) -> Iterator[Finding]:
         if until_us > snapshot.now_us:
             name, left = one_line(channel), span((until_us - snapshot.now_us) / US)
             if snapshot.failures.get(channel):
-                said = f"{name} gives no clear answers, the next post to it tries in {left}"
+                what = "edits of messages get" if channel == EDITS else f"{name} gives"
+                tries = "edit" if channel == EDITS else "post to it"
+                said = f"{what} no clear answers, the next {tries} tries in {left}"
                 remedy = "it is tried again by itself; if that does not help, look at Slack's status page and the proxy"
+            elif channel == EDITS:
+                said = f"Slack asked for a pause in edits of messages, another {left}"
+                remedy = "nothing: posts go on, and edits go on by themselves"
             else:
                 said = f"Slack asked for a pause in {name}, another {left}"
                 remedy = "it goes on by itself; if it happens often, lower the channel's pace"

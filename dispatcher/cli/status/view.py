@@ -13,6 +13,7 @@ from dispatcher.app.fleet import WorkerEntry
 from dispatcher.cli.drawing import Fitting, Part, Table, Text, cut, joined
 from dispatcher.cli.status.use_view import ALWAYS, STYLES, categories, most, say_how_many_more
 from dispatcher.core.limits import EVERYTHING
+from dispatcher.core.policy import EDITS
 from dispatcher.core.quiet import QUIET_PREFIX, Quiet, Span
 from dispatcher.core.rendering import one_line
 from dispatcher.core.units import US
@@ -239,6 +240,7 @@ def _channels(status: Status, rows: int) -> Table | None:
             following = _in(line.next_us - snapshot.now_us)
         cooldown = span((until_us - snapshot.now_us) / US) if until_us > snapshot.now_us else ""
         shown = f"{channel.removeprefix(_PAUSED)} (paused)" if channel.startswith(_PAUSED) else channel
+        shown = "(edits)" if channel == EDITS else shown
         table.add_row(cut(one_line(shown)), str(line.waiting if line else 0), following, Text(cooldown, "red"))
     hidden = sum(lines[name].waiting for name in lines.keys() - set(chosen))
     _say_what_is_left_out(table, len(channels) - len(chosen), hidden, snapshot.more_for_channels)

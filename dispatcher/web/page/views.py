@@ -16,7 +16,7 @@ from dispatcher.app.documents.recent import Recent
 from dispatcher.app.documents.wellness import wellness
 from dispatcher.core.explain import Decision, scope_words
 from dispatcher.core.limits import EVERYTHING, Limit, Reason
-from dispatcher.core.policy import GLOBAL_SCOPE, Policy
+from dispatcher.core.policy import EDITS, GLOBAL_SCOPE, Policy
 from dispatcher.core.quiet import QUIET_PREFIX, Quiet, Span
 from dispatcher.core.rendering import one_line
 from dispatcher.core.silences import SILENCE_PREFIX
@@ -174,8 +174,9 @@ def _stopped(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
         }  # fmt: skip
     for channel, until_us in sorted(snapshot.cooldowns.items()):
         failures = snapshot.failures.get(channel)
-        why = f"no clear answer to {failures} posts in a row" if failures else "429"
-        yield {"what": channel, "how": "cools down", "by": "Slack", "why": why, "until_us": until_us}
+        what, kind, how = ("Edits", "edits", "wait") if channel == EDITS else (channel, "posts", "cools down")
+        why = f"no clear answer to {failures} {kind} in a row" if failures else "429"
+        yield {"what": what, "how": how, "by": "Slack", "why": why, "until_us": until_us}
     if snapshot.next_scan_us is not None:
         yield {
             "what": "History scans", "how": "wait", "by": "Slack", "why": "429", "until_us": snapshot.next_scan_us,

@@ -448,6 +448,27 @@ def test_history_scans_that_wait_are_told_as_such_and_not_as_a_channel(redis: Da
 
 
 @pytest.mark.parametrize(
+    ("failures", "begins"),
+    [
+        (0, "Slack asked for a pause in edits of messages, another "),
+        (3, "edits of messages get no clear answers, the next edit tries in "),
+    ],
+)
+def test_edits_that_cool_down_are_told_as_such_and_not_as_a_channel(
+    redis: Database, redis_url: str, failures: int, begins: str
+) -> None:
+    """Their pace is fixed: no setting makes it slower."""
+    redis.zadd(KEYS.cooldowns, {"edits": round((time.time() + 600) * US)})
+    redis.hset(KEYS.failures, "edits", failures)
+    (found,) = [each for each in findings(redis_url=redis_url) if each.about == "posting"]
+    assert found.said.startswith(begins)
+    assert "pace" not in (found.remedy or "")
+    assert re.search(r"^\W*\(edits\) ", run("status", DISPATCHER_REDIS_URL=redis_url).out, re.MULTILINE)
+    (cooldown,) = json.loads(run("status", "--json", DISPATCHER_REDIS_URL=redis_url).out)["cooldowns"]
+    assert cooldown["scope"] == "edits"
+
+
+@pytest.mark.parametrize(
     ("kind", "said"),
     [
         ("outage", "Slack is not reached for 1m 5s, http_503: no answer of Slack's own came back"),

@@ -277,8 +277,10 @@ def test_the_cool_down_of_a_webhook_has_a_label_of_its_own(redis: Database, env:
     assert scraped.by("cooldown_seconds", "channel").keys() == {WEBHOOK, "other"}
 
 
-def test_history_scans_that_wait_are_no_channel_that_takes_no_post(redis: Database, env: dict[str, str]) -> None:
-    redis.zadd(KEYS.cooldowns, {"conversations.history": 4e15})
+def test_history_scans_and_edits_that_wait_are_no_channel_that_takes_no_post(
+    redis: Database, env: dict[str, str]
+) -> None:
+    redis.zadd(KEYS.cooldowns, {"conversations.history": 4e15, "edits": 4e15})
     assert Scrape.of(run("metrics", **env).out).by("cooldown_seconds", "channel") == {}
 
 

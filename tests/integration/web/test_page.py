@@ -225,9 +225,9 @@ def test_while_slack_takes_no_post_the_page_says_when_it_is_tried_and_tells_no_i
     Pausing(redis, stage.keys, clock=stage.clock).pause("orders", "olga")
     stage.send("c", category="orders", channel=UNPACED)
     ann.go()
-    redis.zadd(stage.keys.cooldowns, {"#busy": 4e15, "#poor": 4e15, "conversations.history": 4e15})
-    redis.hset(stage.keys.failures, "#poor", 3)
-    by_hand, refused, busy, poor, scans = until(
+    redis.zadd(stage.keys.cooldowns, {"#busy": 4e15, "#poor": 4e15, "edits": 4e15, "conversations.history": 4e15})
+    redis.hset(stage.keys.failures, mapping={"#poor": 3, "edits": 2})
+    by_hand, refused, busy, poor, edits, scans = until(
         lambda: [row for row in seen(audience, "/").rows() if len(row) == 6], "a new look"
     )
     assert (by_hand[1], by_hand[5]) == ("paused", "")
@@ -235,6 +235,7 @@ def test_while_slack_takes_no_post_the_page_says_when_it_is_tried_and_tells_no_i
     assert re.fullmatch(r"next try \d\d:\d\d:\d\d", refused[5])
     assert (busy[0], busy[3]) == ("#busy", "429")
     assert (poor[0], poor[3]) == ("#poor", "no clear answer to 3 posts in a row")
+    assert edits[:4] == ["Edits", "wait", "Slack", "no clear answer to 2 edits in a row"]
     assert scans[:4] == ["History scans", "wait", "Slack", "429"]
     for path in ("/", "/waiting"):
         lines = [row for row in seen(audience, path).rows() if len(row) == 4 and row[1] == "1"]
