@@ -138,27 +138,47 @@ class ParkedEvents:
 
     def _pages(self, wanted: ParkedFilter, place: Place | None) -> Iterator[tuple[list[ParkedEvent], dict[str, Place]]]:
         """As ``pages``, each with the places of all that were read for it."""
-        low: float | str = "-inf"
-        at_low: set[bytes] = set()  # of this deadline these were met
-        if place is not None:
-            low, last_id = place.deadline_us, place.id.encode()
-            with translate_outages():
-                same: Any = self._client.zrangebyscore(self._keys.parked, low, low)
-            at_low = {id_ for id_ in same if id_ <= last_id}
+        rank = 0 if place is None else self._rank_behind(place)
         while True:
-            with translate_outages():
-                rows: Any = self._client.zrangebyscore(
-                    self._keys.parked, low, "+inf", start=0, num=PAGE + len(at_low), withscores=True
-                )
-            fresh = [id_.decode() for id_, _ in rows if id_ not in at_low]
-            if not fresh:
+            places, rank = self._places_behind(place, rank)
+            if not places:
                 return
-            likely = fresh if wanted.category is None else self._likely(fresh, wanted.category)
-            places = {id_.decode(): Place(int(score), id_.decode()) for id_, score in rows}
-            yield list(filter(wanted.matches, self.by_ids(likely))), places
-            last = rows[-1][1]
-            at_low = {id_ for id_, score in rows if score == last} | (at_low if last == low else set())
-            low = last
+            ids = [each.id for each in places]
+            likely = ids if wanted.category is None else self._likely(ids, wanted.category)
+            yield list(filter(wanted.matches, self.by_ids(likely))), dict(zip(ids, places, strict=True))
+            place = places[-1]
+
+    def _places_behind(self, place: Place | None, rank: int) -> tuple[list[Place], int]:
+        """A page of the places behind one, and the rank behind the page.
+
+        ``rank`` is that of the page as far as is known. Others may have come or gone since: so the rows before it are
+        read too, and where none of them shows that nothing is left out, the rank is searched for.
+        """
+        while True:
+            begin = max(0, rank - PAGE)
+            with translate_outages():
+                rows: Any = self._client.zrange(self._keys.parked, begin, rank + PAGE - 1, withscores=True)
+            found = [Place(int(score), id_.decode()) for id_, score in rows]
+            behind = [each for each in found if place is None or each > place]
+            is_end = len(found) < rank + PAGE - begin
+            if place is None or ((begin == 0 or len(behind) < len(found)) and (behind or is_end)):
+                page = behind[:PAGE]
+                return page, begin + len(found) - len(behind) + len(page)
+            rank = self._rank_behind(place)
+
+    def _rank_behind(self, place: Place) -> int:
+        """How many parked events are not behind a place. Any number of them may expire in the same microsecond."""
+        with translate_outages():
+            low = int(self._client.zcount(self._keys.parked, "-inf", f"({place.deadline_us}"))
+            high = int(self._client.zcount(self._keys.parked, "-inf", place.deadline_us))
+            while low < high:
+                middle = (low + high) // 2
+                rows: Any = self._client.zrange(self._keys.parked, middle, middle, withscores=True)
+                if rows and Place(int(rows[0][1]), rows[0][0].decode()) <= place:
+                    low = middle + 1
+                else:
+                    high = middle
+        return low
 
     def _likely(self, ids: Sequence[str], category: str) -> list[str]:
         """Those that may be of the category: to look at all of them takes ten times as long."""

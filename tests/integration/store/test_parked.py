@@ -126,6 +126,31 @@ def test_events_that_expire_in_the_same_microsecond_are_read_on_from_each_of_the
     assert found == everything
 
 
+def test_what_expires_in_the_same_microsecond_is_read_once_however_much_it_is(stage: Stage) -> None:
+    stage.redis.zadd(stage.keys.parked, {f"e{number:04}": START_US for number in range(4_000)})
+    read = [each for _, each in hands(stage).behind(ParkedFilter(), Place(START_US, "e0009"))]
+    assert read[-1] == Place(START_US, "e3999")
+    before = stage.redis.info("stats")["total_net_output_bytes"]
+    assert len(list(hands(stage).pages(ParkedFilter()))) == -(-4_000 // PAGE)
+    assert stage.redis.info("stats")["total_net_output_bytes"] - before < 1_500_000
+
+
+@pytest.mark.parametrize(
+    "gone", [range(5), range(PAGE + 5), range(2 * PAGE)], ids=["few", "more than a page", "all read"]
+)
+def test_what_ends_or_is_parked_while_parked_events_are_read_moves_no_other(stage: Stage, gone: range) -> None:
+    """In the middle of a search, before the place at which it is."""
+    ids = [f"e{number:03}" for number in range(4 * PAGE)]
+    stage.redis.zadd(stage.keys.parked, dict.fromkeys(ids, START_US))
+    pages = hands(stage).behind(ParkedFilter(), None)
+    read = [next(pages)[1], next(pages)[1]]
+    assert read[-1].id == ids[2 * PAGE - 1]
+    stage.redis.zrem(stage.keys.parked, *(ids[number] for number in gone))
+    assert next(pages)[1].id == ids[3 * PAGE - 1]
+    stage.redis.zadd(stage.keys.parked, {f"d{number:03}": START_US for number in range(3 * PAGE)})
+    assert [place.id for _, place in pages] == [ids[-1]]
+
+
 def test_everything_that_waits_is_found_the_first_to_expire_first(full: Stage) -> None:
     assert listed(full)[:2] == ["b", "c"]
     told = {each.id: each.explanation for each in hands(full).find(ParkedFilter())}
