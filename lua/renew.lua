@@ -12,6 +12,7 @@
 --           owner must take though nothing rings; 0 with keep]. It must take when the first lease ends, when the first job of RQ's registries
 --           is due, and now, if something is overdue: who was to wake for it may be busy or hang. An event given back was not posted: this
 --           owner says so, and it lives. One that stood in a category's line goes back there, one that was to be reconciled on its timer.
+--           [0, 0, 0]: the owner goes on under a newer name (include/leases.lua); nothing was changed.
 -- @include prelude
 -- @include plan
 -- @include record
@@ -99,6 +100,9 @@ local function must_take_in()
   return math.max(0, first - at.now)
 end
 
+if leases.is_former(at) then
+  return { 0, 0, 0 }
+end
 if call.keep then
   gather()
   local kept = {}

@@ -75,6 +75,7 @@
 --           "ids": the ids of the batch, separated by blanks, "sizes": [bytes of each record, ...],
 --           "seqs": [seq of an event that is new, whose record is its payload alone; else 0, ...]}, the records]. A record with
 --             the header {"malformed": true} belongs to an event whose own header cannot be read.
+--             []: the owner goes on under a newer name (include/leases.lua); nothing was changed.
 -- Not all keys come through KEYS: the names rq:job:<id> (HASH, RQ's, deleted here) and leased, line, waits, tally, scope, minute
 -- and firing keys are built from what was found. All but RQ's share the namespace's hash tag.
 -- @include prelude
@@ -232,6 +233,9 @@ local function silences_of(known)
   return version ~= known and { version = version, rows = plan.hgetall(at.silences) } or nil
 end
 
+if leases.is_former(at) then
+  return {}
+end
 look_at_keys()
 leases.renew(at)
 local grace = leases.grace(at)

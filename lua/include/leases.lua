@@ -17,7 +17,7 @@ local leases = module(function(leases)
   local GRACE_US = 2000000
   local STEPPED_US = 1000000 -- a step back of the clock by this or less is ignored
   local PAGE = 200 -- events that one call takes over
-  local MOST_LEASES = 1000 -- leases that one call shortens after a step back
+  local MOST_LEASES = 1000 -- leases that one call looks at, or shortens after a step back
   local MOST_PLACE = 256 -- characters of Slack's id of a channel
 
   -- The clock was stepped back by this much. All waits must end as much sooner: the next takes let lines ask again, and move
@@ -62,6 +62,27 @@ local leases = module(function(leases)
     end
     plan.hset(at.beat, 'at', digits(at.now))
     plan.zadd(at.leases, at.now + at.lease_us, at.owner)
+  end
+
+  local function parts_of(owner)
+    local name, number = string.match(owner, '^(.*)/(%d+)$')
+    return name or owner, tonumber(number) or 1
+  end
+
+  -- Whether this owner goes on under a newer name (lua/renew.lua). Then its call has arrived late, and may change nothing. No
+  -- former name is in `leases` beside a newer one.
+  function leases.is_former(at)
+    if plan.zscore(at.leases, at.owner) then
+      return false
+    end
+    local name, number = parts_of(at.owner)
+    for _, owner in ipairs(redis.call('ZRANGE', at.leases, 0, MOST_LEASES - 1)) do
+      local other, others_number = parts_of(owner)
+      if other == name and others_number > number then
+        return true
+      end
+    end
+    return false
   end
 
   -- When the event's last post was marked; not later than now, whatever the clock said then.
