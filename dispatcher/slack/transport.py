@@ -141,7 +141,7 @@ class Transport:
         try:
             return self._exchange(self._connect(deadline), request, deadline)
         except _NothingSent as error:
-            raise ExchangeFailed("connect_failed", error.detail) from error
+            raise ExchangeFailed("connect_failed", str(error)) from error
 
     def _exchange(self, connection: Connection, request: bytes, deadline: Deadline) -> Reply:
         """One request and its answer; the connection is kept or closed afterwards."""
@@ -158,7 +158,7 @@ class Transport:
             if connection.is_unread():
                 self._idle.close()  # they may end in the same moment, and another attempt should find a new one
                 raise ExchangeFailed("connection_closed", _reason(error)) from error
-            code = error.code if isinstance(error, NoAnswer) else "connection_lost"
+            code = TOO_LARGE if isinstance(error, AnswerTooLarge) else "connection_lost"
             raise ExchangeFailed(code, _reason(error)) from error
         finally:
             if connection.can_be_kept:
@@ -187,26 +187,16 @@ class Transport:
             return Connection(sock, self._clock())
         except BaseException as error:
             sock.close()
-            match error:
-                case TimeoutError():
-                    raise ExchangeFailed("connect_timeout", f"no connection within {deadline}") from error
-                case ssl.SSLError():
-                    raise ExchangeFailed("tls_failed", _reason(error)) from error
-                case OSError():
-                    raise ExchangeFailed("connect_failed", _reason(error)) from error
-                case _:
-                    raise
+            if isinstance(error, OSError):
+                raise _not_connected(error, deadline) from error
+            raise
 
     def _reach(self, deadline: Deadline) -> socket.socket:
         """As ``_open``; raises ``ExchangeFailed``."""
         try:
             return self._open(deadline)
-        except TimeoutError as error:
-            raise ExchangeFailed("connect_timeout", f"no connection within {deadline}") from error
-        except ConnectionRefusedError as error:
-            raise ExchangeFailed("connection_refused", _reason(error)) from error
         except OSError as error:
-            raise ExchangeFailed("connect_failed", _reason(error)) from error
+            raise _not_connected(error, deadline) from error
 
     def _open(self, deadline: Deadline) -> socket.socket:
         """A TCP connection to the server or its proxy, by the first address that answers."""
@@ -266,16 +256,24 @@ def _request(method: str, target: str, headers: Mapping[str, str]) -> bytes:
     return "\r\n".join(lines).encode("latin-1")
 
 
+def _not_connected(error: OSError, deadline: Deadline) -> ExchangeFailed:
+    match error:
+        case TimeoutError():
+            return ExchangeFailed("connect_timeout", f"no connection within {deadline}")
+        case ConnectionRefusedError():
+            return ExchangeFailed("connection_refused", _reason(error))
+        case ssl.SSLError():
+            return ExchangeFailed("tls_failed", _reason(error))
+        case _:
+            return ExchangeFailed("connect_failed", _reason(error))
+
+
 def _too_late(deadline: Deadline) -> ExchangeFailed:
     return ExchangeFailed("too_late", f"its time ended {-deadline.left_s():.1f} s ago")
 
 
 class _NothingSent(Exception):
     """The connection had ended before the system took a byte of the request."""
-
-    def __init__(self, detail: str) -> None:
-        super().__init__(detail)
-        self.detail = detail
 
 
 def _tls_context() -> ssl.SSLContext:
@@ -368,13 +366,9 @@ class Reply:
 class NoAnswer(ConnectionError):
     """What came is no answer in HTTP, or not the whole of one."""
 
-    code = "connection_lost"
-
 
 class AnswerTooLarge(NoAnswer):
     """The answer has more bytes than are read."""
-
-    code = TOO_LARGE
 
 
 class _Answers:
