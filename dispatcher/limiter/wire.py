@@ -5,7 +5,6 @@ Pure: the blocking and the asyncio limiter differ in how they call, not in what 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -297,7 +296,7 @@ def read_usage(answer: bytes | str, scopes: Sequence[Scope]) -> list[list[Usage]
     """For each scope of usage.lua's call what is used of each of its limits."""
     return [
         [Usage(limit, *row) for limit, row in zip(scope.limits, rows, strict=True)]
-        for scope, rows in zip(scopes, json.loads(answer)["scopes"], strict=True)
+        for scope, rows in zip(scopes, decode(answer)["scopes"], strict=True)
     ]
 
 
@@ -305,7 +304,7 @@ def read_turns(answer: bytes | str, call: Call) -> list[WaitAnswer]:
     """The answers of wait.lua."""
     return [
         WaitAnswer(arrived, denied_of(denial[:3], call.scopes), denial[3] / US) if denial else WaitAnswer(arrived, None)
-        for arrived, *denial in json.loads(answer)["turns"]
+        for arrived, *denial in decode(answer)["turns"]
     ]
 
 
