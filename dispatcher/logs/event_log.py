@@ -80,41 +80,8 @@ _WARNINGS: Final = {
 }
 
 
-def build_log(
-    *,
-    level: Literal["debug", "info", "warning", "error"] = "info",
-    style: Literal["auto", "console", "json"] = "auto",
-    secrets: Iterable[str] | Secrets = (),
-    stream: TextIO | None = None,
-    lines: Lines | None = None,
-) -> FilteringBoundLogger:
-    """A logger that writes to ``stream`` (stderr) from ``level`` on; ``auto`` is console on a terminal, else JSON.
-
-    ``lines`` takes what is written in the stream's place. No value it is given is ever written with one of ``secrets``
-    in it. RQ's own loggers are silenced: what ends a worker is told by ``failed``.
-    """
-    out = stream or sys.stderr
-    console = _is_for_people(style, out)
-    render: Processor = (
-        TerminalLine(out, in_colour=out.isatty() and not _no_color())
-        if console
-        else structlog.processors.JSONRenderer(serializer=_json)
-    )
-    _quiet_rq()
-    logger: FilteringBoundLogger = structlog.wrap_logger(
-        _Written(lines or StreamLines(out)),
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True, key="time" if not console else "timestamp"),
-            structlog.processors.format_exc_info,
-            _printable,
-            redactor(secrets if isinstance(secrets, Secrets) else Secrets(secrets)),
-            render,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
-        cache_logger_on_first_use=True,
-    )
-    return logger
+def _now_us() -> int:
+    return time.time_ns() // 1_000
 
 
 def build_event_log(  # noqa: PLR0913 - figures and sinks by name
@@ -125,17 +92,38 @@ def build_event_log(  # noqa: PLR0913 - figures and sinks by name
     secrets: Iterable[str] = (),
     stream: TextIO | None = None,
     lines: Lines | None = None,
+    clock: Callable[[], int] = _now_us,
 ) -> EventLog:
-    """What a worker tells, on a logger of ``build_log``; lines of JSON about events are written by the batch.
+    """What a process tells on ``stream`` (stderr) from ``level`` on; ``auto`` is console on a terminal, else JSON.
 
-    Lines about an event have up to ``text`` characters of what it says.
+    ``lines`` takes what is written in the stream's place. Nothing is ever written with one of ``secrets`` in it. Lines
+    about an event have up to ``text`` characters of what it says; those of JSON are written by the batch. RQ's own
+    loggers are silenced: what ends a worker is told by ``failed``.
     """
-    known, out = Secrets(secrets), stream or sys.stderr
-    lines = lines or StreamLines(out)
-    log = build_log(level=level, style=style, secrets=known, stream=out, lines=lines)
-    if _is_for_people(style, out) or LEVELS[level] > LEVELS["info"]:
-        return EventLog(log, secrets=known, text=text)
-    return EventLog(log, LineBatch(lines, secrets=known), secrets=known, text=text)
+    out = stream or sys.stderr
+    known, lines = Secrets(secrets), lines or StreamLines(out)
+    is_for_people = style == "console" or (style == "auto" and out.isatty())
+    render: Processor = (
+        TerminalLine(out, in_colour=out.isatty() and not os.environ.get("NO_COLOR"))
+        if is_for_people
+        else structlog.processors.JSONRenderer(serializer=_json)
+    )
+    _quiet_rq()
+    logger: FilteringBoundLogger = structlog.wrap_logger(
+        _Written(lines),
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True, key="timestamp" if is_for_people else "time"),
+            structlog.processors.format_exc_info,
+            _printable,
+            redactor(known),
+            render,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
+        cache_logger_on_first_use=True,
+    )
+    batch = None if is_for_people or LEVELS[level] > LEVELS["info"] else LineBatch(lines, secrets=known)
+    return EventLog(logger, batch, clock, secrets=known, text=text)
 
 
 @contextmanager
@@ -207,29 +195,22 @@ def redactor(secrets: Secrets) -> Processor:
     return step
 
 
-def _now_us() -> int:
-    return time.time_ns() // 1_000
-
-
 class EventLog:
     """What the core and the worker's loop tell, as log lines. A line that cannot be written is no reason to stop."""
 
     def __init__(
         self,
         log: FilteringBoundLogger,
-        batch: LineBatch | None = None,
-        clock: Callable[[], int] = _now_us,
+        batch: LineBatch | None,
+        clock: Callable[[], int],
         *,
-        secrets: Secrets | None = None,
-        text: int = 0,
+        secrets: Secrets,
+        text: int,
     ) -> None:
-        """``secrets`` are those that ``log`` and ``batch`` keep out of their lines.
-
-        Lines about an event have up to ``text`` characters of what it says.
-        """
+        """``secrets`` are those that ``log`` and ``batch`` keep out of their lines."""
         self._log = log
         self._batch = batch
-        self._secrets = Secrets() if secrets is None else secrets
+        self._secrets = secrets
         self._told: set[str] = set()
         """What is said once: what is wrong with a template or a token is wrong for every event."""
         self._clock = clock
@@ -330,7 +311,7 @@ class EventLog:
         if not events:
             return
         own = [each for each in events if each.candidate.leased.is_digest_message]
-        others = [each for each in events if each not in own]
+        others = [each for each in events if not each.candidate.leased.is_digest_message]
         entries = [waiting_facts(each) for each in others]
         for entry, each in zip(entries, others, strict=True):
             self._add_own(entry, each.candidate.leased.event)
@@ -457,14 +438,6 @@ def _json(entry: object, **_options: object) -> str:
         return encode(entry).decode()
     except TypeError:  # half of a surrogate pair, a number of very many digits
         return json.dumps(entry, default=repr, separators=(",", ":"))
-
-
-def _is_for_people(style: str, out: TextIO) -> bool:
-    return style == "console" or (style == "auto" and out.isatty())
-
-
-def _no_color() -> bool:
-    return bool(os.environ.get("NO_COLOR"))
 
 
 def _quiet_rq() -> None:
@@ -655,7 +628,7 @@ class StreamLines:
 
 
 class LineBatch:
-    """Renders lines of JSON about events by the batch, as ``build_log`` would one by one, of the level ``info``.
+    """Renders lines of JSON about events by the batch, as ``EventLog`` would one by one, of the level ``info``.
 
     It takes on plain lines only. One that holds what has to be taken out (a secret, characters that are not printable
     ASCII) is left to the caller.

@@ -28,7 +28,7 @@ from dispatcher.core.posts import (
 from dispatcher.core.states import Absent, Leased, Parked, ScanResult, Step, Told, Unreadable
 from dispatcher.core.transitions import MAX_ATTEMPTS
 from dispatcher.core.units import US
-from dispatcher.logs.event_log import EventLog, build_log
+from dispatcher.logs.event_log import build_event_log
 from dispatcher.store.dead_letters import DeadLetters, Filter, Replayed
 from dispatcher.store.intake import Enqueued
 from dispatcher.store.operator_controls import Pausing
@@ -290,7 +290,7 @@ def test_the_log_line_of_a_joined_event_says_what_explain_says(stage: Stage, ann
     storm(stage, 1)
     ann.run()
     stream = io.StringIO()
-    EventLog(build_log(style="json", stream=stream), clock=stage.clock).digested(ann.told.digests)
+    build_event_log(style="json", stream=stream, clock=stage.clock).digested(ann.told.digests)
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     decision = decision_of(stage.redis, stage.keys, first)
     assert decision is not None

@@ -22,7 +22,7 @@ from dispatcher.core.policy import CategoryRule, OnLimit
 from dispatcher.core.posts import Ambiguous, Paused, RateLimitedBySlack, Retryable
 from dispatcher.core.states import GRACE_US, Sent
 from dispatcher.core.units import US, Lane
-from dispatcher.logs.event_log import EventLog, build_log, facts_of
+from dispatcher.logs.event_log import build_event_log, facts_of
 from dispatcher.server.keys import Keys
 from dispatcher.server.scripts import read_script
 from dispatcher.store.dead_letters import DeadLetters, Filter
@@ -116,7 +116,7 @@ def test_of_a_limit_that_keeps_a_slot_for_a_message_it_is_told_how_much_events_h
     assert [explain(stage, id_).sentence for id_ in ("c", "d")] == [kept, kept]
     assert explain(stage, "d").limit == "3/30m"
     lines = io.StringIO()
-    log = EventLog(build_log(style="json", stream=lines), clock=stage.clock)
+    log = build_event_log(style="json", stream=lines, clock=stage.clock)
     log.settled([each for each in ann.told.settlements if not isinstance(each.outcome, Sent)])
     log.digested(ann.told.digests)
     assert {each["sentence"] for each in map(json.loads, lines.getvalue().splitlines()) if "event_id" in each} == {kept}

@@ -34,7 +34,7 @@ from dispatcher.core.states import (
     Waiting,
 )
 from dispatcher.core.tally import Suppressed, Tally, Telling, counting_of
-from dispatcher.logs.event_log import EventLog, build_event_log, build_log
+from dispatcher.logs.event_log import EventLog, build_event_log
 
 LEASED = Leased("job-1", Event("errors", "x", id="disk-1"), 1, 5_250_000)
 TERMS = Terms("#ops", None, (), 1, configured=True)
@@ -127,7 +127,7 @@ def test_the_line_of_an_event_says_what_explain_says(
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     stream = io.StringIO()
-    log = EventLog(build_log(style="json", stream=stream), clock=lambda: 1_795_176_191_500_000)
+    log = build_event_log(style="json", stream=stream, clock=lambda: 1_795_176_191_500_000)
     log.settled([Settlement(LEASED, TERMS, outcome)])
     if isinstance(outcome, Dropped) and outcome.denied is not None:
         log.dropped([(LEASED, outcome.denied)])
@@ -347,7 +347,7 @@ def test_prefiltered_events_have_the_same_console_lines_as_events_that_the_gate_
     told = []
     for tell in (lambda log: log.prefiltered(GROUPS), dropped_one_by_one):
         stream = io.StringIO()
-        log = EventLog(build_log(style="console", stream=stream), clock=lambda: 1_795_176_191_500_000)
+        log = build_event_log(style="console", stream=stream, clock=lambda: 1_795_176_191_500_000)
         tell(log)
         told.append([line.partition(" ")[2] for line in stream.getvalue().splitlines()])
     assert told[0] == told[1]
