@@ -563,15 +563,14 @@ class Pinned:
             ends_s = time.monotonic() + self._within_s
         pin = self._take(ends_s)
         try:
-            until_s = pin.send(packed, ends_s)
-        except Unreachable as error:
-            self._fail(pin, error)
+            return self._hand_over(pin, packed, ends_s)
+        except Unreachable:
             pin = self._new(ends_s)
-            try:
-                until_s = pin.send(packed, ends_s)
-            except BaseException as again:
-                self._fail(pin, again)
-                raise
+        return self._hand_over(pin, packed, ends_s)
+
+    def _hand_over(self, pin: Pin, packed: list[bytes], ends_s: float | None) -> Asked:
+        try:
+            until_s = pin.send(packed, ends_s)
         except BaseException as error:
             self._fail(pin, error)
             raise
