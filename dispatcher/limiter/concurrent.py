@@ -42,7 +42,7 @@ from dispatcher.limiter.wire import (
     read_usage,
     read_verdicts,
 )
-from dispatcher.server.connection import AsyncScript
+from dispatcher.server.async_connection import AsyncScript
 
 _Asked: TypeAlias = tuple[str, str, tuple[Demand, ...], str | None, bool]
 """A decision that is asked for: the id, its slot, the demands, the version of the limits, and whether the id is new."""

@@ -10,7 +10,8 @@ from redis.exceptions import ResponseError
 
 from dispatcher.errors import GateRefused, GateUnavailable
 from dispatcher.jsonio import answer_text
-from dispatcher.server.connection import plain_error, refused_login, translate_outages
+from dispatcher.server.connection import translate_outages
+from dispatcher.server.error_words import plain_error, refused_login
 
 _TYPES: Final = {
     "scope": "zset",

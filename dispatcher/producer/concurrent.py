@@ -117,7 +117,8 @@ class AsyncProducer:
 
     async def explain(self, event_id: str) -> Explanation:
         """As ``Producer.explain``."""
-        from dispatcher.server.connection import AsyncScript, translate_refusals
+        from dispatcher.server.async_connection import AsyncScript
+        from dispatcher.server.connection import translate_refusals
         from dispatcher.settings.content import policy_if_readable
         from dispatcher.store.explanations import ExplainCalls, ids_of, the_one
         from dispatcher.store.forecast import SCRIPT

@@ -1,4 +1,4 @@
-"""Where Redis is reached: clients without hidden retries, redis-py's errors in our words, scripts, connections.
+"""Runs scripts on Redis over connections without hidden retries; an outage and a refusal become errors of ours.
 
 Scripts run over connections of our own that stay with who calls again and again: one from redis-py's pool costs more
 than an answer. They are made as the pool of a client makes its own, and are none of it: what an application bounded for
@@ -8,10 +8,8 @@ itself (``max_connections``) is left to it.
 from __future__ import annotations
 
 import _thread
-import asyncio
 import math
 import os
-import re
 import socket
 import ssl
 import threading
@@ -31,12 +29,9 @@ import redis.asyncio
 from redis.backoff import NoBackoff
 from redis.cluster import RedisCluster
 from redis.exceptions import (
-    AuthenticationError,
     BusyLoadingError,
     ClusterDownError,
-    InvalidResponse,
     MasterDownError,
-    NoPermissionError,
     NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
@@ -51,7 +46,7 @@ from redis.retry import Retry
 
 from dispatcher.errors import ConfigError, GateUnavailable
 from dispatcher.jsonio import encode
-from dispatcher.server.clients import SentinelsRefuse
+from dispatcher.server.error_words import error_code, outage_words, refusal_words, refused_login
 from dispatcher.server.scripts import read_script
 
 Client: TypeAlias = redis.Redis
@@ -67,22 +62,14 @@ _AWAY: Final = (
     ClusterDownError,
     RedisClusterException,
 )
-# Compiled where they are needed: each start would pay for it.
-_IN_SCRIPT: Final = (
-    r"^(?:ERR )?Error running script \(call to f_[0-9a-f]+\): @user_script:\s*\d+: (?:@user_script: \d+: )?-?"
-)
-"""What Redis 6.2 puts before the error of a command that a script has called."""
-
 _AWAY_CODES: Final = ("MISCONF", "BUSY", "NOREPLICAS", "UNBLOCKED", "OOM", "READONLY", "LOADING", "CLUSTERDOWN")
+_DEFECTS: Final = ("user_script:", "Error compiling script", "Error running script")
 
 TRUSTED_S: Final = 0.05
 """A connection that was idle for longer is looked at before it is used: the server may have closed it."""
 
 KEPT_S: Final = 30.0
 """A connection that nobody has needed for so long is closed when another one comes back."""
-
-_ASYNC_MOST: Final = 16
-"""More would not be faster: a loop sends fewer than one connection carries, unless the server is far away."""
 
 _LATE_S: Final = 0.5
 """So long after its command was sent an answer is read late: its beginning has to be there by then."""
@@ -127,7 +114,7 @@ def translate_outages() -> _Translation:
 
 def _raise_outage(failure: BaseException) -> None:
     if isinstance(failure, _AWAY) or (isinstance(failure, ResponseError) and error_code(failure) in _AWAY_CODES):
-        raise GateUnavailable(_words(failure)) from failure
+        raise GateUnavailable(outage_words(failure)) from failure
 
 
 def ping(client: Client) -> None:
@@ -146,23 +133,9 @@ def server_us(client: Client) -> int:
     return int(seconds) * 1_000_000 + int(micros)
 
 
-def error_code(failure: Exception) -> str:
-    """The first word of the server's error, which redis-py takes off where it has a class for it."""
-    if isinstance(failure, OutOfMemoryError):
-        return "OOM"
-    if isinstance(failure, ReadOnlyError):
-        return "READONLY"
-    return plain_error(failure).split(" ", 1)[0]
-
-
 def is_full(error: BaseException) -> bool:
     """Whether a server without room in its memory is behind a ``GateUnavailable`` or ``ConfigError``."""
     return isinstance(error.__cause__, RedisError) and error_code(error.__cause__) == "OOM"
-
-
-def plain_error(failure: Exception) -> str:
-    """The server's error as every version says it: the code, then the words, without where in a script it arose."""
-    return re.sub(_SCRIPT_PLACE, "", re.sub(_IN_SCRIPT, "", str(failure)))
 
 
 def translate_refusals(client: Client | redis.asyncio.Redis | None = None) -> _Translation:
@@ -173,90 +146,11 @@ def translate_refusals(client: Client | redis.asyncio.Redis | None = None) -> _T
 
     def translate(failure: BaseException) -> None:
         if isinstance(failure, RedisError) and not str(failure).startswith(_DEFECTS):
-            raise ConfigError(_refusal(failure, client)) from failure
+            raise ConfigError(refusal_words(failure, client)) from failure
         if isinstance(failure, GateUnavailable) and (login := refused_login(failure)) is not None:
-            raise ConfigError(_refusal(login, client)) from failure
+            raise ConfigError(refusal_words(login, client)) from failure
 
     return _Translation(translate)
-
-
-def refused_login(error: BaseException | None) -> AuthenticationError | None:
-    """The refused login behind an error, which redis-py's asyncio wraps once more."""
-    while error is not None and not isinstance(error, AuthenticationError):
-        error = error.__cause__
-    return error
-
-
-_ACL_WORDS: Final = ("ACL failure", "The user executing the script")
-"""How servers of different versions say within a script what is NOPERM elsewhere."""
-
-_DEFECTS: Final = ("user_script:", "Error compiling script", "Error running script")
-_SCRIPT_PLACE: Final = r"[. ]*\bscript: (?:\S+, )?on @\S+$"
-
-
-def _refusal(failure: RedisError, client: Client | redis.asyncio.Redis | None) -> str:
-    text = plain_error(failure)
-    facts: Mapping[str, Any] = {} if client is None else client.connection_pool.connection_kwargs
-    place = _place(facts)
-    server = f"the server at {place}" if place else "the server"
-    if isinstance(failure, AuthenticationError):
-        return text if isinstance(failure, SentinelsRefuse) else f"{server} {_login(text)}"
-    if isinstance(failure, InvalidResponse):
-        return (
-            f"what answers at {place or 'that address'} is no Redis: "
-            "set DISPATCHER_REDIS_URL to the host and port of a Redis or Valkey server"
-        )
-    if text.startswith("DB index is out of range"):
-        return (
-            f"{server} has no database {facts.get('db', 'of that number')}: in DISPATCHER_REDIS_URL, name one that it "
-            "has, such as 0 (its setting 'databases' says how many)"
-        )
-    if text.startswith("WRONGTYPE"):
-        return (
-            "a key of the dispatcher holds another type of data (WRONGTYPE), so another program uses its name: "
-            "set DISPATCHER_NAMESPACE and DISPATCHER_QUEUE to names of their own"
-        )
-    if isinstance(failure, NoPermissionError) or any(words in text for words in _ACL_WORDS):
-        return f"the server's ACL does not let the user of DISPATCHER_REDIS_URL do what the dispatcher needs: {text}"
-    return f"{server} refuses a command: {text}"
-
-
-def _place(facts: Mapping[str, Any]) -> str:
-    """Where a client's server is; of one that asks Sentinels the service; empty where the client does not say."""
-    if (pool := facts.get("connection_pool")) is not None:
-        return f"the Sentinels' {pool.service_name!r}"
-    host = str(facts.get("host", ""))
-    if not host:
-        return str(facts.get("path", ""))
-    return f"[{host}]:{facts.get('port')}" if ":" in host else f"{host}:{facts.get('port')}"
-
-
-def _login(text: str) -> str:
-    if text.startswith("Authentication required"):
-        return (
-            "asks for a password, and DISPATCHER_REDIS_URL has none: "
-            "write it before the host, as in redis://:PASSWORD@HOST, behind the user name where there is one"
-        )
-    if "without any password" in text or "no password is set" in text:
-        return "has no password set, and DISPATCHER_REDIS_URL has one: take it out, or set it at the server"
-    return (
-        "refuses the user name or password in DISPATCHER_REDIS_URL: correct them "
-        "(/ ? # @ in a password are written as %2F %3F %23 %40)"
-    )
-
-
-_MEANINGS: Final = {
-    "OOM": "Redis is full (maxmemory) and refuses to write",
-    "READONLY": "Redis is a read-only replica",
-    "MISCONF": "Redis cannot write to its disk and refuses to write",
-    "LOADING": "Redis is still loading its data",
-    "NOREPLICAS": "Redis has too few replicas and refuses to write",
-}
-
-
-def _words(failure: Exception) -> str:
-    meaning = _MEANINGS.get(error_code(failure), "Redis did not answer")
-    return f"{meaning}: {plain_error(failure)}"
 
 
 class Script:
@@ -268,7 +162,7 @@ class Script:
         self._pinned = pinned(client)
         self._within_s = within_s
         self._text = read_script(name)
-        self._digest = _digest(self._text)
+        self._digest = digest_of(self._text)
 
     def __call__(self, keys: Sequence[str], args: Sequence[str | bytes | int]) -> Any:  # noqa: ANN401 - what Lua returns
         """Run it; raises ``GateUnavailable`` when the server is away."""
@@ -296,7 +190,7 @@ class Script:
 
 
 @cache
-def _digest(text: str) -> str:
+def digest_of(text: str) -> str:
     """By which a server knows a script."""
     return sha1(text.encode(), usedforsecurity=False).hexdigest()
 
@@ -316,29 +210,6 @@ class ClusterScript:
 def script_of(client: Client | RedisCluster, name: str) -> Script | ClusterScript:
     """The script for whichever client this is."""
     return ClusterScript(client, name) if isinstance(client, RedisCluster) else Script(client, name)
-
-
-class AsyncScript:
-    """``Script`` for asyncio, on a client or cluster client of ``redis.asyncio``."""
-
-    def __init__(self, client: Any, name: str) -> None:  # noqa: ANN401 - the two have no common type
-        self._text = read_script(name)
-        self._digest = _digest(self._text)
-        self._client = client  # as of Script
-        self.once = isinstance(client, redis.asyncio.Redis)
-        """Whether a call is sent once at most; a cluster's client may repeat it by itself."""
-        self._execute = async_pinned(client).execute if self.once else None
-        self._script = client.register_script(self._text)
-
-    async def __call__(self, keys: Sequence[str], args: Sequence[str | bytes | int]) -> Any:  # noqa: ANN401 - what Lua returns
-        """Run it; raises ``GateUnavailable`` when the server is away."""
-        with translate_outages():
-            if self._execute is None:
-                return await self._script(keys, args)
-            try:
-                return await self._execute("EVALSHA", self._digest, len(keys), *keys, *args)
-            except NoScriptError:
-                return await self._execute("EVAL", self._text, len(keys), *keys, *args)
 
 
 class JsonScript:
@@ -488,13 +359,6 @@ class Pin:
             return False
 
 
-async def _can_read(connection: Any) -> bool:  # noqa: ANN401 - redis-py's, of whatever class the pool makes
-    """Whether something is there to be read, which may be lost by the look: redis-py before 8.0 says so in the name."""
-    look = connection.can_read if hasattr(connection, "can_read") else connection.can_read_destructive
-    there: bool = await look()
-    return there
-
-
 def _least(own_s: float | None, left_s: float) -> float:
     return left_s if own_s is None else min(own_s, left_s)
 
@@ -558,7 +422,7 @@ class Pinned:
         ``ends_s`` is the instant (monotonic) at which all of it ends, whatever it waits for then: a name's address, a
         Sentinel, a connection, the answer. Without one the time-outs of the client count, each for its own step.
         """
-        packed = _packed(command)
+        packed = pack(command)
         if ends_s is None and self._within_s is not None:
             ends_s = time.monotonic() + self._within_s
         pin = self._take(ends_s)
@@ -585,7 +449,7 @@ class Pinned:
 
     def _fail(self, pin: Pin, error: BaseException) -> None:
         pin.bound.ends_s = None
-        if _is_answer(error):
+        if is_answer(error):
             self._put_back(pin)
             return
         self._drop(pin)  # half an answer may be left on it, also when a signal broke in
@@ -733,7 +597,7 @@ def _left(ends_s: float) -> float:
     return left_s
 
 
-def _packed(command: tuple[str | bytes | int, ...]) -> list[bytes]:
+def pack(command: tuple[str | bytes | int, ...]) -> list[bytes]:
     """The command as it is sent, in one piece: redis-py's own way takes three times as long, and sends many pieces."""
     pieces = [b"*%d" % len(command)]
     add = pieces.append
@@ -745,7 +609,7 @@ def _packed(command: tuple[str | bytes | int, ...]) -> list[bytes]:
     return [b"\r\n".join(pieces)]
 
 
-def _is_answer(error: BaseException) -> bool:
+def is_answer(error: BaseException) -> bool:
     """Whether the connection is as good as before; not when a primary was made a replica, which is another server."""
     return isinstance(error, ResponseError) and not isinstance(error, ReadOnlyError)
 
@@ -784,87 +648,7 @@ class Asked:
         return time.monotonic() + float(self._pin.connection.socket_timeout)
 
 
-class AsyncPinned:
-    """``Pinned`` for a client of ``redis.asyncio``; at most 16 commands are on their way at once.
-
-    In one event loop at a time: in the next one it begins anew, and the connections of the loop that ended are left.
-    """
-
-    def __init__(self, pool: Any) -> None:  # noqa: ANN401 - untyped in redis-py
-        self._pool = ref(pool)
-        self._most = min(_ASYNC_MOST, pool.max_connections)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._generation = 0
-
-    def _enter_loop(self) -> None:
-        loop = asyncio.get_running_loop()
-        if loop is not self._loop:
-            self._loop = loop
-            self._room = asyncio.Semaphore(self._most)
-            self._idle: deque[Pin] = deque()
-            self._generation += 1
-
-    async def execute(self, *command: str | bytes | int) -> Any:  # noqa: ANN401 - whatever the server answers
-        """The answer to one command; raises as ``redis.asyncio.Redis.execute_command`` does."""
-        packed = _packed(command)
-        self._enter_loop()
-        async with self._room:
-            pin = await self._take()
-            connection = pin.connection
-            try:
-                await connection.connect()
-                try:
-                    await connection.send_packed_command(packed, check_health=False)
-                except Unreachable:
-                    await connection.connect()
-                    await connection.send_packed_command(packed, check_health=False)
-                answer = await connection.read_response()
-            except BaseException as error:
-                if _is_answer(error):
-                    await self._put_back(pin)
-                else:  # half an answer may be left on it, also when the task was cancelled
-                    await connection.disconnect(nowait=True)
-                    await self._drop_idle()  # see Pinned
-                raise
-            await self._put_back(pin)
-            return answer
-
-    async def close(self) -> None:
-        """As ``Pinned.close``."""
-        self._enter_loop()
-        self._generation += 1
-        await self._drop_idle(nowait=False)
-
-    async def _take(self) -> Pin:
-        while self._idle:
-            pin = self._idle.pop()
-            if time.monotonic() - pin.used_s <= TRUSTED_S:
-                return pin
-            with suppress(Unreachable, Unanswered, OSError):
-                if not await _can_read(pin.connection):
-                    return pin
-            await pin.connection.disconnect(nowait=True)
-        pool: Any = self._pool()
-        if pool is None:
-            raise Unreachable("the client of this connection is gone")
-        return Pin(pool.connection_class(**settings_of(pool)), self._generation)
-
-    async def _put_back(self, pin: Pin) -> None:
-        if pin.generation != self._generation:
-            await pin.connection.disconnect(nowait=True)
-            return
-        pin.used_s = time.monotonic()
-        self._idle.append(pin)
-        if self._idle[0].used_s < pin.used_s - KEPT_S:
-            await self._idle.popleft().connection.disconnect(nowait=True)
-
-    async def _drop_idle(self, *, nowait: bool = True) -> None:
-        while self._idle:
-            await self._idle.pop().connection.disconnect(nowait=nowait)
-
-
 _PINNED: Final[WeakKeyDictionary[Any, Pinned]] = WeakKeyDictionary()
-_ASYNC_PINNED: Final[WeakKeyDictionary[Any, AsyncPinned]] = WeakKeyDictionary()
 
 
 def pinned(client: redis.Redis) -> Pinned:
@@ -882,23 +666,6 @@ def pinned(client: redis.Redis) -> Pinned:
             if (pool := that()) is not None:
                 kind.disconnect(pool, *arguments, **options)
                 _PINNED[pool].close()
-
-        pool.disconnect = disconnect
-    return found
-
-
-def async_pinned(client: redis.asyncio.Redis) -> AsyncPinned:
-    """``pinned`` for a client of ``redis.asyncio``."""
-    pool: Any = client.connection_pool  # untyped in redis-py
-    found = _ASYNC_PINNED.get(pool)
-    if found is None:
-        found = _ASYNC_PINNED[pool] = AsyncPinned(pool)
-        kind, that = type(pool), ref(pool)
-
-        async def disconnect(*arguments: Any, **options: Any) -> None:  # noqa: ANN401 - as of the pool
-            if (pool := that()) is not None:
-                await kind.disconnect(pool, *arguments, **options)
-                await _ASYNC_PINNED[pool].close()
 
         pool.disconnect = disconnect
     return found

@@ -6,7 +6,8 @@ from typing import Final, NamedTuple
 
 from redis.exceptions import NoPermissionError, ResponseError
 
-from dispatcher.server.connection import Client, error_code, translate_outages
+from dispatcher.server.connection import Client, translate_outages
+from dispatcher.server.error_words import error_code
 
 
 class WriteRefusal(NamedTuple):

@@ -108,7 +108,7 @@ class AsyncIntake:
     """``Intake`` for asyncio."""
 
     def __init__(self, client: Redis, keys: Keys, queue: QueueKeys, *, max_waiting: int) -> None:
-        from dispatcher.server.connection import AsyncScript
+        from dispatcher.server.async_connection import AsyncScript
 
         self.calls = EnqueueCalls(keys, queue, max_waiting=max_waiting)
         self._client = client

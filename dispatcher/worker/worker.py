@@ -21,7 +21,8 @@ from dispatcher.core.transitions import taken_again
 from dispatcher.core.units import US
 from dispatcher.errors import ConfigError, GateUnavailable
 from dispatcher.server.clients import ANSWER_TIMEOUT_S
-from dispatcher.server.connection import Client, refused_login, shorten_timeout, translate_outages, translate_refusals
+from dispatcher.server.connection import Client, shorten_timeout, translate_outages, translate_refusals
+from dispatcher.server.error_words import refused_login
 from dispatcher.store.leases import AHEAD, Outbox, Taken
 from dispatcher.store.snapshot import Books
 from dispatcher.worker.child_process import SAME_FROM_PARENT_S, SAME_SIGNAL_S
