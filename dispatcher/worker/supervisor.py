@@ -141,22 +141,22 @@ class Supervisor:
                 self._exit_code = 128 + number
                 self._kill_at = now
             return
-        self._stopping_since = now
         self._exit_code = 0
-        self._due.clear()
-        self._kill_at = now + self._patience_s
         detail = "posts in flight are finished; a second signal stops at once"
         self._tell("stop.asked", signal=signal.Signals(number).name, within_s=self._patience_s, detail=detail)
-        self._send(signal.SIGTERM)
+        self._end_children(now)
 
     def _leave_none_alone(self) -> None:
         """Without any other child, the one beside them has to end as well."""
         places = {*self._due, *(place for place, _ in self._children.values())}
         if self._stopping_since is None and places == {BESIDE}:
-            self._stopping_since = time.monotonic()
-            self._due.clear()
-            self._kill_at = self._stopping_since + self._patience_s
-            self._send(signal.SIGTERM)
+            self._end_children(time.monotonic())
+
+    def _end_children(self, now: float) -> None:
+        self._stopping_since = now
+        self._due.clear()
+        self._kill_at = now + self._patience_s
+        self._send(signal.SIGTERM)
 
     def _send(self, number: signal.Signals) -> None:
         for pid in self._children:
