@@ -416,7 +416,9 @@ def bells_of(client: Any, key: str) -> tuple[Bells, Any]:  # noqa: ANN401 - redi
     if not isinstance(client, Redis):
         client = client.get_redis_connection(client.get_node_from_key(key))
     pool: Any = client.connection_pool
-    return _BELLS.setdefault(pool, Bells()) if pool not in _BELLS else _BELLS[pool], pool
+    if pool not in _BELLS:
+        _BELLS.setdefault(pool, Bells())  # in one step: threads ask
+    return _BELLS[pool], pool
 
 
 def async_bells_of(client: Any, key: str) -> tuple[AsyncBells, Any]:  # noqa: ANN401 - of redis.asyncio
