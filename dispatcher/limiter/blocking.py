@@ -26,7 +26,7 @@ from dispatcher.limiter.arguments import (
     releasable,
     slot_of,
 )
-from dispatcher.limiter.refusals import check_client, in_our_words, refused, unauthorised
+from dispatcher.limiter.refusals import check_client, in_our_words, is_wrong_type, refusal, unauthorised, wrong_type
 from dispatcher.limiter.wakeups import Waiter, bells_of
 from dispatcher.limiter.wire import (
     BATCH,
@@ -212,7 +212,9 @@ class Limiter:
         try:
             answer: bytes = script(call.keys, call.arguments(now_us))
         except ResponseError as failure:
-            raise refused(failure, call.keys, self._client.type) from failure
+            if is_wrong_type(failure):
+                raise wrong_type({key: self._client.type(key) for key in call.keys}) from failure
+            raise refusal(failure) from failure
         except GateUnavailable as error:
             raise unauthorised(error) or error from error.__cause__
         return answer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final
 
@@ -21,13 +21,6 @@ _TYPES: Final = {
     "promises": "zset",
     "limits": "string",
 }
-
-
-def refused(failure: ResponseError, keys: Sequence[str], type_of: Callable[[str], bytes | str]) -> GateRefused:
-    """The refusal as our own error; ``type_of`` asks the server for the type of a key, to name one that is not ours."""
-    if not is_wrong_type(failure):
-        return refusal(failure)
-    return wrong_type({key: type_of(key) for key in keys})
 
 
 def unauthorised(error: GateUnavailable) -> GateRefused | None:
