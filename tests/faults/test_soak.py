@@ -41,8 +41,10 @@ LATER_S: Final = 30
 """Longer than what is deferred waits for its guarantee."""
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("first", "events"), [pytest.param(*SHORT, id="short"), pytest.param(*LONG, id="long")])
+@pytest.mark.parametrize(
+    ("first", "events"),
+    [pytest.param(*SHORT, id="short"), pytest.param(*LONG, id="long", marks=pytest.mark.slow)],
+)
 def test_a_million_events_leave_memory_as_it_was_and_no_key(
     own_server: RedisServer, tmp_path: Path, first: int, events: int
 ) -> None:
