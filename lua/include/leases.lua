@@ -4,8 +4,8 @@
 -- The beat shows an interruption of the server. Live workers call at least every third of a lease, so half a lease without a call
 -- means that no worker could. After an interruption live workers must renew first: for GRACE_US no owner is taken over. If the
 -- caller itself called less than half a lease ago by its own clock, the server's clock was stepped forward. Live workers do not
--- know that, and renew with their next call: for a lease no owner is taken over. The beat also shows that the clock was
--- stepped back: the last call was later than now.
+-- know that, and renew with their next call: for a lease no owner is taken over. A server that stood still with a call before it
+-- looks the same. The beat also shows that the clock was stepped back: the last call was later than now.
 --
 -- `at` names the keys events, leases, leased, requeued, parked, lines, timers, scheduled, posting, totals, cooldowns, tallies, those of
 -- include/deferred.lua, for `cancel` those of include/accounting.lua, for `renew` also beat, reopening and

@@ -108,7 +108,8 @@ def _workers(facts: NamespaceFacts, snapshot: Snapshot) -> Iterator[Finding]:
         remedy = "nothing is lost: another worker takes over what it had; its entry goes away by itself"
         yield warning("workers", said, remedy)
     if not alive:
-        waits = f", and {snapshot.pending} events are to be dealt with" if snapshot.pending else ""
+        pending = "1 event is" if snapshot.pending == 1 else f"{snapshot.pending} events are"
+        waits = f", and {pending} to be dealt with" if snapshot.pending else ""
         yield warning("workers", f"none is running{waits}", f"start some with {START}")
         return
     latest = max(each.last_heartbeat for each in alive)
