@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from dispatcher.settings.plain import AnySettings
     from dispatcher.store.parked_events import ParkedEvent, ParkedEvents, ParkedFilter
 
-_AGAIN: Final = "what is not cancelled stays parked; run it again for the rest"
-
 _UNSAID: Final = (
     "Which parked events? Give their ids, or --category, --reason, --channel, --older-than or --text, or --all."
 )
@@ -266,9 +264,12 @@ def _cancel_all(  # noqa: PLR0913 - what a command has found, and how it was ask
                     done.cancelled += cancelled
                     done.left += len(ids) - cancelled
         except KeyboardInterrupt:
-            raise Ended(INTERRUPTED, f"interrupted: {done}; {_AGAIN}") from None
+            raise Ended(
+                INTERRUPTED, f"interrupted: {done}; what is not cancelled stays parked; run it again for the rest"
+            ) from None
         except GateUnavailable as error:
-            raise Ended(UNREACHABLE, f"{error}: {done}; {_AGAIN}") from error
+            left = "whether the next ones were is not known: 'dispatcher parked list' shows what still waits"
+            raise Ended(UNREACHABLE, f"{error}: {done}; {left}") from error
         finally:
             if done.cancelled:
                 audited(desk, "parked cancel", about=chosen.about, count=done.cancelled)

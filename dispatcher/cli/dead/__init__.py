@@ -338,7 +338,8 @@ def _purge_all(terminal: Terminal, desk: Desk, chosen: Chosen, *, yes: bool, as_
         except KeyboardInterrupt:
             raise Ended(INTERRUPTED, f"interrupted: {removed} removed; run it again for the rest") from None
         except GateUnavailable as error:
-            raise Ended(UNREACHABLE, f"{error}: {removed} removed; run it again for the rest") from error
+            left = "whether the next ones were is not known: 'dispatcher dead list' shows what is left"
+            raise Ended(UNREACHABLE, f"{error}: {removed} removed; {left}") from error
         finally:
             if removed:
                 audited(desk, "dead purge", about=chosen.about, count=removed)

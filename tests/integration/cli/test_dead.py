@@ -488,6 +488,21 @@ def test_an_interrupted_purge_stands_in_the_trail_with_what_it_has_removed(own_s
         assert trail(redis) == [("dead purge", 2 * CHUNK)]
 
 
+def test_a_purge_whose_answer_is_lost_does_not_send_the_operator_on_to_others(own_server: RedisServer) -> None:
+    def lose(_piece: bytes) -> None:
+        if redis.xlen(KEYS.dead) < FEW:
+            raise ConnectionResetError
+
+    with own_server.client() as redis, DelayProxy(own_server.socket) as proxy:
+        bury(redis, numbered(FEW))
+        proxy.on_reply = lose
+        result = run("dead", "purge", "--all", "--limit", "3", "--yes", DISPATCHER_REDIS_URL=proxy.url)
+        assert redis.xlen(KEYS.dead) == FEW - 3
+    assert result.code == 69
+    said = "0 removed; whether the next ones were is not known: 'dispatcher dead list' shows what is left\n"
+    assert result.err.endswith(said)
+
+
 def trail(redis: Database) -> list[tuple[str, int]]:
     """What operators did, and to how many."""
     return [(entry["what"], entry["count"]) for entry in Audit(redis, KEYS).newest()]

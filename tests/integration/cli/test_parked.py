@@ -10,6 +10,7 @@ import subprocess
 import time
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 import pytest
 
@@ -18,9 +19,11 @@ from dispatcher.settings.limits_file import read_limits
 from dispatcher.store.audit import Audit
 from tests.support.commands import ended, run, run_typing, started
 from tests.support.deferral import run as work
+from tests.support.delay_proxy import DelayProxy
 from tests.support.in_process import InProcess
 from tests.support.processes import until
-from tests.support.servers import Database
+from tests.support.secrecy import PASSWORD
+from tests.support.servers import Database, RedisServer
 from tests.support.stage import Stage
 
 LIMITS: Final = """
@@ -285,3 +288,20 @@ def test_a_cancel_that_is_cut_off_leaves_the_rest_parked(stage: Stage, number: s
         assert (entry["what"], entry["count"]) == ("parked cancel", MANY - 1 - len(left))
     again = run("parked", "cancel", "--all", "--yes", **variables())
     assert again.out == f"{len(left)} cancelled\n"
+
+
+@pytest.mark.usefixtures("waiting")
+def test_a_cancel_whose_answer_is_lost_does_not_send_the_operator_on_to_others(
+    stage: Stage, shared_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lose(_piece: bytes) -> None:
+        if stage.redis.hget(stage.keys.totals, "dropped"):
+            raise ConnectionResetError
+
+    with DelayProxy(shared_server.socket) as proxy:
+        proxy.on_reply = lose
+        monkeypatch.setenv("DISPATCHER_REDIS_URL", f"redis://:{quote(PASSWORD, safe='')}@127.0.0.1:{proxy.port}/0")
+        result = run("parked", "cancel", "--all", "--limit", "1", "--yes", **variables())
+    assert (result.code, stage.total("dropped"), len(parked(stage))) == (69, 1, 2)
+    said = "0 cancelled; whether the next ones were is not known: 'dispatcher parked list' shows what still waits\n"
+    assert result.err.endswith(said)
