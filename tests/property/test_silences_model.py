@@ -180,7 +180,8 @@ class Walk:
         rules = rules or self.rules
         found = [each for each in known if each.matches(event, now_us)]
         if not found:
-            match rules.hush(event.category, now_us):
+            hush = rules.hush(event.category, now_us)
+            match "defer" if hush and awaited == "quiet" else hush:  # no hours drop what others have held
                 case "defer":
                     self.waiting[event.id] = (event, "quiet")
                 case "digest":
@@ -227,7 +228,7 @@ class Walk:
         for event, awaited in sorted(self.waiting.values(), key=lambda pair: pair[0].rank):
             line = f"quiet:{event.category}" if awaited == "quiet" else awaited
             if awaited == "quiet":
-                holds = self.rules.hush(event.category, self.now_us) == "defer"
+                holds = self.rules.hush(event.category, self.now_us) is not None
             else:
                 holds = awaited in self.silences
             if not holds or (asks_all and line not in asked):
