@@ -176,7 +176,9 @@ def test_slots_in_scopes_that_newer_limits_do_not_name_go_back(
 def test_an_admitted_event_that_waits_for_its_instant_again_gives_its_slots_back(stage: Stage, ann: Worker) -> None:
     """The clock was stepped back to before it."""
     ann.follow(stage.put_in_force(limits("3/30m")))
-    stage.send("a", category="errors", not_before=stage.clock.now_us / US)
+    stage.send("a", category="errors", not_before=stage.clock.now_us / US + 10)
+    ann.go()
+    stage.clock.forward(10)
     published = change_behind_the_gate(stage, limits("2/30m"))
     undecided = overtaken(ann, ann.take().batch).undecided
     stage.clock.now_us -= 60 * US

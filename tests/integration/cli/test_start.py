@@ -223,7 +223,7 @@ def test_the_limiter_loads_of_other_packages_redis_and_orjson_alone() -> None:
         *(f"dispatcher.{name}" for name in ("core", "core.limits", "core.units", "data_files", "jsonio")),
         *(f"dispatcher.limiter{name}" for name in ("", ".arguments", ".blocking", ".refusals", ".wakeups", ".wire")),
         *(f"dispatcher.server{name}" for name in ("", ".clients", ".connection", ".keys")),
-        *(f"dispatcher.server.{name}" for name in ("scripts", "urls")),
+        *(f"dispatcher.server.{name}" for name in ("error_words", "scripts", "urls")),
     }
 
 
@@ -232,7 +232,7 @@ PRODUCER = {
     *(f"dispatcher.{name}" for name in ("core", "core.event", "core.units", "data_files", "jsonio")),
     *(f"dispatcher.producer{name}" for name in ("", ".blocking")),
     *(f"dispatcher.server{name}" for name in ("", ".clients", ".connection", ".keys")),
-    *(f"dispatcher.server.{name}" for name in ("scripts", "urls")),
+    *(f"dispatcher.server.{name}" for name in ("error_words", "scripts", "urls")),
     *(f"dispatcher.store{name}" for name in ("", ".intake", ".rq_keys")),
 }
 
