@@ -44,8 +44,9 @@
 --           turns       HASH    channel -> turns taken in its line (include/lines.lua); gone when the line's last event is handed
 --                               out; where that was cancelled or has expired, after the channel's next event
 --           failures    HASH    channel -> its failures in a row (include/pause.lua); lives an hour after the last one
--- ARGV[1]   JSON {"now": us | absent, "owner", "lease_us", "since_us": as in include/leases.lua | absent, "new": most requeued and new events. Waiting events that were taken
---             use up places of "new", three quarters of them at most,
+-- ARGV[1]   JSON {"now": us | absent, "owner", "lease_us", "since_us": as in include/leases.lua | absent,
+--           "new": most requeued and new events. Waiting events that were taken use up places of "new", three quarters of them
+--             at most,
 --           "due": most waiting events that are due, "most_decisions",
 --           "grace_us": from an unconfirmed post until it is reconciled,
 --           "opened": {scope: [instant, room]} | absent: for each scope that this owner has asked about its last batch, the

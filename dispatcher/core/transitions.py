@@ -103,7 +103,7 @@ def refused_unseen(candidate: Candidate, policy: Policy, now_us: int) -> Settlem
 def _scheduled(candidate: Candidate, now_us: int) -> Settlement | None:
     """An event that is to be posted later waits before it asks for room. None: its time has come.
 
-    It may have asked for room before: then the clock was stepped back since. For that alone no event waits.
+    If it has asked for room before, the clock was stepped back since. That alone makes no event wait.
     """
     leased, terms = candidate.leased, candidate.terms
     if leased.begins_us <= max(now_us, leased.seen_us) or leased.was_admitted:

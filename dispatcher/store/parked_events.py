@@ -71,7 +71,7 @@ class ParkedFilter:
 class Place(NamedTuple):
     """How far the parked events were read, in the order in which they expire: up to this one."""
 
-    deadline_us: int
+    deadline_us: float
     id: str
 
 
@@ -130,7 +130,7 @@ class ParkedEvents:
     def behind(self, wanted: ParkedFilter, place: Place | None) -> Iterator[tuple[ParkedEvent | None, Place]]:
         """Every event that is meant behind a place, or all, as ``find``; each with its own place.
 
-        None stands at the end of a page for what was read there and is not meant: a search may end behind it too.
+        Each page ends with None and the place of its last row, meant or not: a search that ends there goes on from it.
         """
         for page, places in self._pages(wanted, place):
             yield from ((each, places[each.id]) for each in page)
@@ -151,14 +151,14 @@ class ParkedEvents:
     def _places_behind(self, place: Place | None, rank: int) -> tuple[list[Place], int]:
         """A page of the places behind one, and the rank behind the page.
 
-        ``rank`` is that of the page as far as is known. Others may have come or gone since: so the rows before it are
-        read too, and where none of them shows that nothing is left out, the rank is searched for.
+        ``rank`` is where the page began when that was last known. Events may have come or gone since. So the rows
+        before it are read too. If these do not prove that no row is left out, the rank is searched for.
         """
         while True:
             begin = max(0, rank - PAGE)
             with translate_outages():
                 rows: Any = self._client.zrange(self._keys.parked, begin, rank + PAGE - 1, withscores=True)
-            found = [Place(int(score), id_.decode()) for id_, score in rows]
+            found = [Place(score, id_.decode()) for id_, score in rows]
             behind = [each for each in found if place is None or each > place]
             is_end = len(found) < rank + PAGE - begin
             if place is None or ((begin == 0 or len(behind) < len(found)) and (behind or is_end)):
@@ -174,7 +174,7 @@ class ParkedEvents:
             while low < high:
                 middle = (low + high) // 2
                 rows: Any = self._client.zrange(self._keys.parked, middle, middle, withscores=True)
-                if rows and Place(int(rows[0][1]), rows[0][0].decode()) <= place:
+                if rows and Place(rows[0][1], rows[0][0].decode()) <= place:
                     low = middle + 1
                 else:
                     high = middle

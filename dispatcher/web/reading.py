@@ -121,7 +121,7 @@ class Reading:
             events = self._desk.parked(self._desk.limits().policy)
             found, place = search_on(events.behind(wanted(events), after), limit, lambda each: each is not None)
             shown = [each for each in found.rows if each is not None]
-            following = {} if place is None else {"next": f"{place.deadline_us}-{place.id}"}
+            following = {} if place is None else {"next": f"{place.deadline_us:.0f}-{place.id}"}
             return {**parked_events_document(shown, events.count(), more=found.more), **following}
 
         return await self._look(look)

@@ -479,7 +479,7 @@ local digest = module(function(digest)
     end
   end
 
-  -- What was suppressed before a step back of the clock was suppressed by now.
+  -- An instant of the tally that lies ahead is from before a step back of the clock: it becomes now.
   local function draw_back(at, key)
     local latest = at.now
     for _, field in ipairs({ 'last', 'first' }) do

@@ -4,7 +4,7 @@
 -- The beat shows an interruption of the server. Live workers call at least every third of a lease, so half a lease without a call
 -- means that no worker could. After an interruption live workers must renew first: for GRACE_US no owner is taken over. If the
 -- caller itself called less than half a lease ago by its own clock, the server's clock was stepped forward. Live workers do not
--- know that, and renew with their next call: for a lease no owner is taken over. A server that stood still with a call before it
+-- know that, and renew with their next call: for a lease no owner is taken over. A call that waited for a server that stood still
 -- looks the same. The beat also shows that the clock was stepped back: the last call was later than now.
 --
 -- `at` names the keys events, leases, leased, requeued, parked, lines, timers, scheduled, posting, totals, cooldowns, tallies, those of
@@ -69,7 +69,7 @@ local leases = module(function(leases)
     return name or owner, tonumber(number) or 1
   end
 
-  -- Whether this owner goes on under a newer name (lua/renew.lua). Then its call has arrived late, and may change nothing. No
+  -- Whether a newer name of this owner has a lease (lua/renew.lua). Then this call has arrived late, and may change nothing. No
   -- former name is in `leases` beside a newer one.
   function leases.is_former(at)
     if plan.zscore(at.leases, at.owner) then

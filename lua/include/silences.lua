@@ -116,8 +116,8 @@ local silences = module(function(silences)
     end
   end
 
-  -- The clock was stepped back by this much. A silence that had begun by then holds, and one that began in this time lasts as long as
-  -- it was to. One with an idle end waits for it no longer than its time from now.
+  -- The clock was stepped back by this much. A silence that had begun still holds: if it began within the time of the step, it
+  -- moves back with the clock, and keeps its length. An idle end comes no later than the idle time from now.
   function silences.step_back(at, by_us)
     local has_moved = false
     for _, id in ipairs(silences.ids(at)) do
@@ -214,8 +214,8 @@ local silences = module(function(silences)
     end
   end
 
-  -- What a subject tells of was over at `instant`. A silence that lasts until nothing is firing any more may end with it. What
-  -- fires since an instant that lies ahead came before a step back of the clock.
+  -- What a subject tells of was over at `instant`. A silence that lasts until nothing is firing any more may end with it. An
+  -- instant that lies ahead is from before a step back of the clock: it counts as earlier.
   function silences.resolve(at, name, instant)
     for _, id in ipairs(silences.ids(at)) do
       local key = at.firing_prefix .. id

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Final
 
@@ -89,6 +90,15 @@ def full(redis: Database) -> Stage:
 
 
 # What is found
+
+
+@pytest.mark.parametrize("score", [math.inf, -math.inf])
+def test_what_expires_at_no_instant_hides_no_other_event(full: Stage, score: float) -> None:
+    """Somebody else wrote it."""
+    before = listed(full)
+    full.redis.zadd(full.keys.parked, {"odd": score})
+    assert before
+    assert listed(full) == before
 
 
 @pytest.mark.parametrize("wanted", [ParkedFilter("reports"), ParkedFilter(words=("last",))], ids=["category", "words"])

@@ -55,6 +55,16 @@ def olga(desk: Serving, redis_url: str) -> Iterator[httpx.Client]:
         yield client
 
 
+def serving_stage(redis_url: str, cwd: Path) -> Serving:
+    """``serve`` on the namespace of a ``Stage`` with ``LIMITS``."""
+    (cwd / "limits.yaml").write_text(LIMITS, encoding="utf-8")
+    (cwd / "tokens").write_text(TOKENS, encoding="utf-8")
+    return Serving(
+        redis_url, cwd, "--tokens", "tokens",
+        DISPATCHER_NAMESPACE="stage", DISPATCHER_QUEUE="q", DISPATCHER_LIMITS_FILE="limits.yaml",
+    )  # fmt: skip
+
+
 def said(*arguments: str, redis_url: str) -> Any:  # noqa: ANN401 - JSON
     """What a command prints with ``--json``."""
     return json.loads(run(*arguments, "--json", DISPATCHER_REDIS_URL=redis_url).out)
@@ -124,7 +134,6 @@ def test_the_list_of_parked_events_goes_on_and_names_each_that_stays_once_while_
     shared_server: RedisServer, redis: Database, tmp_path: Path, query: dict[str, str]
 ) -> None:
     """More than two pages of the store wait; many of them expire in the same microsecond."""
-    (tmp_path / "limits.yaml").write_text(LIMITS, encoding="utf-8")
     stage = Stage(redis, read_limits(LIMITS, "limits.yaml").policy)
     stage.clock.now_us = time.time_ns() // 1_000
     for group in "abc":
@@ -132,19 +141,7 @@ def test_the_list_of_parked_events_goes_on_and_names_each_that_stays_once_while_
         work(stage.worker("ann"))
         stage.clock.forward(1)
     staying = {f"{group}{number:02}" for group in "abc" for number in range(50)} - {"a00"}  # which was posted
-    (tmp_path / "tokens").write_text(TOKENS, encoding="utf-8")
-    with (
-        Serving(
-            shared_server.url,
-            tmp_path,
-            "--tokens",
-            "tokens",
-            DISPATCHER_NAMESPACE="stage",
-            DISPATCHER_QUEUE="q",
-            DISPATCHER_LIMITS_FILE="limits.yaml",
-        ) as serving,
-        serving.client("secret-of-olga") as olga,
-    ):
+    with serving_stage(shared_server.url, tmp_path) as serving, serving.client("secret-of-olga") as olga:
         found: list[str] = []
         answer: dict[str, Any] = {}
         for turn in count():
@@ -297,8 +294,6 @@ def test_where_no_parked_event_is_meant_every_filter_is_named(olga: httpx.Client
 
 
 def test_parked_events_are_listed_and_cancelled(shared_server: RedisServer, redis: Database, tmp_path: Path) -> None:
-    (tmp_path / "limits.yaml").write_text(LIMITS, encoding="utf-8")
-    (tmp_path / "tokens").write_text(TOKENS, encoding="utf-8")
     stage = Stage(redis, read_limits(LIMITS, "limits.yaml").policy)
     stage.clock.now_us = time.time_ns() // 1_000 - 600_000_000
     ann = stage.worker("ann")
@@ -308,18 +303,7 @@ def test_parked_events_are_listed_and_cancelled(shared_server: RedisServer, redi
     stage.send("three", category="reports", channel="#ops")
     work(ann)
     stage.redis.delete(stage.keys.leases)
-    with (
-        Serving(
-            shared_server.url,
-            tmp_path,
-            "--tokens",
-            "tokens",
-            DISPATCHER_NAMESPACE="stage",
-            DISPATCHER_QUEUE="q",
-            DISPATCHER_LIMITS_FILE="limits.yaml",
-        ) as serving,
-        serving.client("secret-of-olga") as olga,
-    ):
+    with serving_stage(shared_server.url, tmp_path) as serving, serving.client("secret-of-olga") as olga:
         listed = olga.get("/v1/parked?category=reports&text=text").json()["parked"]
         assert {each["id"] for each in listed} == {"two", "three"}
         for asked, found in (("older_than=5m", ["two"]), ("channel=%23ops", ["three"]), ("reason=pace", [])):
