@@ -142,9 +142,9 @@ local accounting = module(function(accounting)
 
   local parts = {} -- of the record: name -> its groups in order, the groups by their text, and how many events
 
-  -- Notes what became of these events; `shown` has text and labels of each, as JSON without brackets, or '' where they are not
-  -- known. Both lists stay as they are from now on.
-  local function record(name, ids, shown, why)
+  -- Notes what became of these events, a list that stays as it is from now on. `joined` has their ids in one text, separated by
+  -- blanks; `shown` text and labels of each, as JSON without brackets, or '' where they are not known, separated by line feeds.
+  local function record(name, ids, joined, shown, why)
     local part = parts[name] or { groups = {}, of = {}, number = 0 }
     parts[name] = part
     local group = part.of[why]
@@ -152,16 +152,16 @@ local accounting = module(function(accounting)
       group = { why = why, lists = {} }
       part.of[why], part.groups[#part.groups + 1] = group, group
     end
-    group.lists[#group.lists + 1] = { ids = ids, shown = shown }
+    group.lists[#group.lists + 1] = { ids = ids, joined = joined, shown = shown }
     part.number = part.number + #ids
   end
 
   function accounting.record_limited(id, why, shown)
-    record('limited', { id }, { shown or '' }, why)
+    record('limited', { id }, id, shown or '', why)
   end
 
   function accounting.record_other(id, why, shown)
-    record('others', { id }, { shown or '' }, why)
+    record('others', { id }, id, shown or '', why)
   end
 
   -- How many events are on record so far. Where the index has lost it, the stream knows it.
@@ -173,13 +173,13 @@ local accounting = module(function(accounting)
     return number
   end
 
-  -- The parts of these lists that have a name, in one text.
-  local function joined(lists, name, separator)
+  -- The texts of these lists that have a name, in one.
+  local function joined_of(lists, name, separator)
     local texts = {}
     for n, list in ipairs(lists) do
-      texts[n] = table.concat(list[name], separator)
+      texts[n] = list[name]
     end
-    return table.concat(texts, separator)
+    return texts[2] and table.concat(texts, separator) or texts[1]
   end
 
   -- Plans the record of this call.
@@ -196,7 +196,7 @@ local accounting = module(function(accounting)
           end
         end
         pairs_of_entry[2 * n - 1] = group.why
-        pairs_of_entry[2 * n] = joined(group.lists, 'ids', ' ') .. '\n' .. joined(group.lists, 'shown', '\n')
+        pairs_of_entry[2 * n] = joined_of(group.lists, 'joined', ' ') .. '\n' .. joined_of(group.lists, 'shown', '\n')
       end
       local size = redis.call('HLEN', index)
       if size > 1 and 2 * (size - 1 + part.number) > at.most_decisions then
@@ -246,11 +246,12 @@ local accounting = module(function(accounting)
   end
 
   -- The books, the memory and the record of what ends by the group: its `ids`, `shown` of each, `category`, `configured`, `outcome`,
-  -- `remember`, `why`, and the name that they have in the books (`counted`), if they have one.
+  -- `remember`, `why`, and the name that they have in the books (`counted`), if they have one. Notes `joined`, the ids in one text.
   function accounting.note_dropped(at, groups)
     for _, group in ipairs(groups) do
       if #group.ids > 0 then
-        record('limited', group.ids, group.shown, digits(at.now) .. ' ' .. group.why)
+        group.joined = table.concat(group.ids, ' ')
+        record('limited', group.ids, group.joined, table.concat(group.shown, '\n'), digits(at.now) .. ' ' .. group.why)
         local name = group.counted or name_of(at.names, group.category, group.configured)
         accounting.count_ended(group.outcome, name, #group.ids, group.why, group.counted ~= nil)
         if group.remember then

@@ -18,6 +18,7 @@
 -- `at` names the keys events, leased, parked, requeued, totals, seen, dead_ids, places, tallies, seq, those of include/silences.lua,
 -- include/accounting.lua and include/leases.lua; owner; tally_prefix, minute_prefix and scope_prefix; new, is_wordless and now.
 local intake = module(function(intake)
+  local find = string.find
   intake.has_unmarked = false
   local EDITS = 'edits' -- in place of a channel: the edits of messages
   local MAX_BATCH = 8388608 -- bytes after which no more requeued and new events are taken
@@ -271,18 +272,6 @@ local intake = module(function(intake)
     return rows
   end
 
-  -- Empties what the record does not take.
-  local function fit(at, shown)
-    local has_line_feed = string.find(table.concat(shown), '\n', 1, true)
-    if not (has_line_feed or at.is_wordless) then
-      return
-    end
-    for n, text in ipairs(shown) do
-      text = string.find(text, '\n', 1, true) and '' or text
-      shown[n] = at.is_wordless and without_text(text) or text
-    end
-  end
-
   -- What the text of the pre-check says under a name, or nil.
   local function named_in(text, name)
     local _, before = string.find(text, '\n' .. name .. '\t', 1, true)
@@ -445,8 +434,9 @@ local intake = module(function(intake)
           duplicates[#duplicates + 1] = id
         else
           local text, place = rows[2 * n], group.number + 1
+          local is_fit = text and #text <= MOST_SHOWN and not find(text, '\n', 1, true)
           entered[id], group.number = 'ended', place
-          group.ids[place], group.shown[place] = id, text and #text <= MOST_SHOWN and text or ''
+          group.ids[place], group.shown[place] = id, is_fit and text or ''
         end
       end
     end
@@ -502,10 +492,12 @@ local intake = module(function(intake)
     return popped, gone, #refused >= most_groups
   end
 
-  -- Fits to the record what it shows of the events that the pre-check ends.
+  -- Plans what is noted of the events that the pre-check ends.
   function intake.end_groups(at)
-    for _, group in ipairs(refused) do
-      fit(at, group.shown)
+    for _, group in ipairs(at.is_wordless and refused or {}) do
+      for n, text in ipairs(group.shown) do
+        group.shown[n] = without_text(text)
+      end
     end
     accounting.note_dropped(at, refused)
   end
@@ -539,7 +531,7 @@ local intake = module(function(intake)
     facts.refused = #refused > 0 and {} or cjson.null
     for n, group in ipairs(refused) do
       local scope, window, wait = unpack(group.denial)
-      facts.refused[n] = { group.category, scope, window, wait, table.concat(group.ids, ' ') }
+      facts.refused[n] = { group.category, scope, window, wait, group.joined or '' }
     end
     return table.concat(records)
   end
