@@ -152,7 +152,6 @@ def test_a_mutant_is_refused_where_its_file_has_changed() -> None:
         mutant.applied("return nil")
 
 
-@pytest.mark.slow
 def test_every_file_of_the_table_has_mutants_each_with_its_own_name_and_every_equivalent_is_one_of_them() -> None:
     every = [*all_mutants()]
     assert [name for name, count in Counter(each.name for each in every).items() if count > 1] == []
