@@ -20,7 +20,6 @@
 local intake = module(function(intake)
   local find = string.find
   intake.has_unmarked = false
-  local EDITS = 'edits' -- in place of a channel: the edits of messages
   local MAX_BATCH = 8388608 -- bytes after which no more requeued and new events are taken
   local MAX_ID = 256 -- an id of 1 to so many printable characters of ASCII stays as it is; any other is changed, and so is one with a
   -- colon, which only ids of digest messages have
@@ -83,7 +82,7 @@ local intake = module(function(intake)
   -- channel, if that is known, for the history scan; and whether posts to that channel fail, which decides what follows if
   -- it is absent.
   local function hand_out_again(at, id, header, payload)
-    if header.channel == EDITS then
+    if header.channel == lines.EDITS then
       header.unconfirmed = nil -- an edit is not looked for but made again
     end
     header.place = header.unconfirmed and leases.place(at, header.channel) or nil

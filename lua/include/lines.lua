@@ -12,6 +12,7 @@
 -- line_prefix; and now. A channel is {name, line: key of its line, line_name, and with a pace: pace: key of its slots, max, window_us}.
 local lines = module(function(lines)
   lines.HISTORY = 'conversations.history' -- the member of `cooldowns` that stands for all history scans
+  lines.EDITS = 'edits' -- in place of a channel: the edits of messages
   -- For so long after a cool-down the channel takes one post at a time, until one has arrived; and history scans are made
   -- one by one.
   lines.COOLED_US = 600000000

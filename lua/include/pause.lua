@@ -298,8 +298,8 @@ local pause = module(function(pause)
     end
   end
 
-  -- The channel cools down for `span_us`. If another channel cools down already, the whole workspace does. Slack has
-  -- answered, so an outage ends.
+  -- The channel cools down for `span_us`. If another channel cools down already, the whole workspace does. Edits are no
+  -- channel: Slack counts them apart from posts. Slack has answered, so an outage ends.
   function pause.cool_down(at, id, channel, span_us, said)
     plan.del(at.failing)
     release(at, channel)
@@ -312,8 +312,8 @@ local pause = module(function(pause)
     local latest, is_wide = at.now + span_us, false
     for i = 1, #others, 2 do
       local other = others[i]
-      if other ~= lines.HISTORY and not plan.hget(at.failures, other) then
-        is_wide = is_wide or other ~= channel
+      if other ~= lines.HISTORY and other ~= lines.EDITS and not plan.hget(at.failures, other) then
+        is_wide = is_wide or (other ~= channel and channel ~= lines.EDITS)
         latest = math.max(latest, number_of(others[i + 1]))
       end
     end

@@ -14,7 +14,7 @@ from dispatcher.core.explain import clock_of, ended
 from dispatcher.core.limits import Limit
 from dispatcher.core.once import Once, Then
 from dispatcher.core.policy import CategoryRule, OnLimit, OnResolved, WhileWaiting
-from dispatcher.core.posts import Ambiguous, Receipt, Rejected, Retryable
+from dispatcher.core.posts import Ambiguous, RateLimitedBySlack, Receipt, Rejected, Retryable
 from dispatcher.core.rendering import MAX_TEXT
 from dispatcher.core.states import Recovered
 from dispatcher.core.transitions import MAX_ATTEMPTS
@@ -411,6 +411,27 @@ def test_where_slack_refuses_the_edit_a_message_says_it(stage: Stage, ann: Worke
     ann.run()
     assert ann.desk.posts == ["f", "r"]
     assert ends(stage)["r"] == "sent ok"
+
+
+@pytest.mark.parametrize("is_edit_first", [True, False])
+def test_where_edits_and_one_channel_cool_down_other_channels_are_posted_to(
+    stage: Stage, ann: Worker, *, is_edit_first: bool
+) -> None:
+    fire(stage, "f")
+    ann.run()
+    post = ann.desk.reply
+    ann.desk.reply = lambda _: RateLimitedBySlack(600 * US, "ratelimited", "")
+    for is_edit in (is_edit_first, not is_edit_first):
+        if is_edit:
+            resolve(stage, "r")
+        else:
+            fire(stage, "g", category="slow")
+        ann.deliver(ann.go())
+    assert set(stage.snapshot().cooldowns) == {"edits", "#slow"}
+    ann.desk.reply = post
+    fire(stage, "h")
+    ann.run()
+    assert ends(stage) == {"f": "sent ok", "g": "parked cooldown", "h": "sent ok", "r": "parked cooldown"}
 
 
 def test_an_edit_that_was_lost_is_made_again(stage: Stage, ann: Worker, bob: Worker) -> None:
