@@ -356,8 +356,7 @@ class Page:
         asked = Asked.in_search(request)
         fields = {name: said for name in silences.FIELDS if (said := asked.text(name, MOST_MATCHERS)) is not None}
         done = {name: asked.text(name) for name in ("added", "expired")}
-        asked.done()
-        return {**self._silences_of(fields), "done": done}
+        return {**self._silences_of(fields), "done": done, "faults": asked.faults()}
 
     def _silences_of(self, fields: Mapping[str, Any]) -> Facts:
         self._desk.check()

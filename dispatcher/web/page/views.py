@@ -373,7 +373,9 @@ def limits(look: Look, kept: Sequence[Version], number: int | None, category: st
     from dispatcher.settings.differences import changes
 
     versions = list(kept)
-    chosen = next((each for each in versions if each.number == number), versions[0] if versions else None)
+    if number is None and versions:
+        number = versions[0].number
+    chosen = next((each for each in versions if each.number == number), None)
     before = next((each for each in versions if chosen is not None and each.number < chosen.number), None)
     found = [] if chosen is None or before is None else changes(_content(before), _content(chosen))
     return {
@@ -382,6 +384,7 @@ def limits(look: Look, kept: Sequence[Version], number: int | None, category: st
         "version": look.limits.version,
         "file": str(look.limits.path),
         "versions": versions,
+        "number": number,
         "chosen": chosen,
         "before": before,
         "changes": [(_runs(each.was, each.will_be), _runs(each.will_be, each.was)) for each in found],

@@ -405,6 +405,15 @@ def test_a_version_of_the_limits_that_cannot_be_is_told_above_the_rules_and_vers
     assert "at most 1 in any 24 hours" in page.text
 
 
+def test_a_field_that_no_silence_has_is_told_beside_the_silences(browser: httpx.Client) -> None:
+    browser.post("/silences/add", data=silence("host=db1"))
+    page = seen(browser, "/silences?odd=1", 422)
+    (alert,) = [each for each in page.all("ul") if each.attributes.get("role") == "alert"]
+    assert "'odd' is not known here" in alert.text
+    assert [row[0] for row in page.rows()] == ["host=db1"]
+    assert not list(page.all("script"))
+
+
 def test_reasons_of_dead_letters_are_offered_and_the_chosen_one_stays(browser: httpx.Client) -> None:
     for reason in ("exhausted", "foo"):
         options = list(read_html(browser.get(f"/dead?reason={reason}").text).one("select").all("option"))
@@ -598,6 +607,9 @@ def test_versions_of_the_limits_and_what_each_has_changed_are_shown(browser: htt
     assert "at most 2 in any 24 hours" in next(page.all("ins")).text
     assert [mark.text for mark in page.all("mark")] == ["1", "2"]
     assert "No version before it is kept." in seen(browser, "/limits?version=1").text
+    page = seen(browser, "/limits?version=99")
+    assert page.text.count("Version 99 is not kept.") == 1
+    assert not list(page.all("ins"))
 
 
 def test_a_server_that_is_away_is_told_on_a_page(own_server: RedisServer, tmp_path: Path) -> None:
