@@ -26,6 +26,8 @@ def metrics(terminal: Terminal) -> int:
 
     settings = some_settings_in_force(terminal)
     with server_to_look_at(terminal, settings) as server:
-        shown = text(read_facts(Desk(settings, server, timeout_s=ANSWER_TIMEOUT_S)))
+        desk = Desk(settings, server, timeout_s=ANSWER_TIMEOUT_S)
+        desk.reach()
+        shown = text(read_facts(desk))
     terminal.print(shown.rstrip("\n"))
     return DONE

@@ -358,6 +358,7 @@ def test_a_server_that_is_away_exits_with_69() -> None:
             run("send", "errors", "x", DISPATCHER_REDIS_URL=url),
             run("send", "--stdin", stdin=lines({"category": "errors", "text": "x"}), DISPATCHER_REDIS_URL=url),
             run("status", DISPATCHER_REDIS_URL=url),
+            run("metrics", DISPATCHER_REDIS_URL=url),
         ]
     for result in results:
         assert (result.code, result.out) == (69, "")
