@@ -16,8 +16,8 @@ def pause_in_words(pause: Pause, snapshot: Snapshot) -> tuple[str, str]:
     code = one_line(pause.code)
     stops = {
         "operator": f"paused for {since} by {code}",
-        "outage": f"Slack is not reached for {since}, {code}",
-        "cooldown": f"the whole workspace cools down for {since}, {code}",
+        "outage": f"Slack has not been reached for {since}, {code}",
+        "cooldown": f"the whole workspace has been cooling down for {since}, {code}",
     }
     said, remedy = said_and_remedy(pause, is_tried=EVERYTHING not in snapshot.paused)
     return f"{stops[pause.kind]}: {said}", remedy
