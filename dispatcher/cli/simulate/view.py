@@ -133,11 +133,14 @@ def _use(fullest: Fullest) -> float:
 
 
 def _budget(run: Simulated, scope: str, limit: Limit) -> float:
-    """How much of what the limit allows in the length of the trace was used, by events."""
+    """How much of what the limit allows in the length of the trace was used, by events.
+
+    The last window may be cut short and full all the same: more than all of it is never used.
+    """
     course = run.course
     counts = course.total if scope == GLOBAL_SCOPE else course.categories.get(scope.partition(":")[2], EventCounts())
     windows = max(1.0, course.bars.count * course.bars.width_us / limit.window_us)
-    return counts.sent / (limit.max * windows)
+    return min(1.0, counts.sent / (limit.max * windows))
 
 
 def _channels(run: Simulated, *, has_waits: bool = True) -> Table:

@@ -79,6 +79,15 @@ def test_limits_that_dropped_too_little_to_be_shown_are_counted(inside: InProces
     assert dropped[-1] == "  and 12 more"
 
 
+def test_no_limit_is_shown_as_used_beyond_all_of_it(inside: InProcess, tmp_path: Path) -> None:
+    """The last window is cut short, and full."""
+    trace = "".join(f'{{"time": {n * 300}, "category": "errors"}}\n' for n in range(14))
+    (tmp_path / "hour.jsonl").write_text(trace, encoding="utf-8")
+    out = inside("simulate", "hour.jsonl", "--limits", "new.yaml").out
+    (row,) = [line.split() for line in out.splitlines() if line.startswith("category:errors")]
+    assert row[-1] == "100.0"
+
+
 def test_each_event_is_written_with_its_end(inside: InProcess, tmp_path: Path) -> None:
     assert inside("simulate", "trace.jsonl", "--limits", "new.yaml", "--events", "ends.jsonl").code == 0
     assert [json.loads(line) for line in (tmp_path / "ends.jsonl").read_text().splitlines()] == [
