@@ -15,7 +15,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from dispatcher.app.documents.acted import letter_of
-from dispatcher.app.documents.events import explained_document, parked_document, payload_document
+from dispatcher.app.documents.events import explained_document, parked_document
 from dispatcher.app.operating import Desk
 from dispatcher.core.explain import clock_of, ended
 from dispatcher.core.limits import ENDING
@@ -350,7 +350,8 @@ class Page:
         if letter is None:
             raise Problem(HTTPStatus.NOT_FOUND, f"there is no dead letter of the id {id_!r}")
         sentence = ended(letter.decision(), clock_of(self._looks.look().status.snapshot.now_us))
-        return {"letter": letter, "sentence": sentence, **payload_document(letter)}
+        payload = letter.content().decode("utf-8", "backslashreplace")
+        return {"letter": letter, "sentence": sentence, "said": _text_of(letter), "payload": payload}
 
     def _silences(self, request: Request) -> Facts:
         asked = Asked.in_search(request)

@@ -472,7 +472,10 @@ def test_edits_that_cool_down_are_told_as_such_and_not_as_a_channel(
     ("kind", "said"),
     [
         ("outage", "Slack has not been reached for 1m 5s, http_503: no answer of Slack's own came back"),
-        ("cooldown", "the whole workspace has been cooling down for 1m 5s, http_503: no answer of Slack's own came back"),
+        (
+            "cooldown",
+            "the whole workspace has been cooling down for 1m 5s, http_503: no answer of Slack's own came back",
+        ),
     ],
 )
 def test_an_outage_is_told_as_what_ends_by_itself(redis: Database, redis_url: str, kind: str, said: str) -> None:

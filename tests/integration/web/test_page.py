@@ -11,6 +11,8 @@ from typing import Final
 
 import httpx
 import pytest
+from rq import Queue
+from rq.serializers import JSONSerializer
 
 from dispatcher.core.limits import Reason
 from dispatcher.core.policy import OnLimit
@@ -419,6 +421,14 @@ def test_reasons_of_dead_letters_are_offered_and_the_chosen_one_stays(browser: h
         options = list(read_html(browser.get(f"/dead?reason={reason}").text).one("select").all("option"))
         assert [each.text for each in options if "selected" in each.attributes] == [reason]
         assert {"any", "rejected", "limit:category"} < {each.text for each in options}
+
+
+def test_the_payload_of_a_stock_producer_is_shown_as_what_it_says(browser: httpx.Client, redis: Database) -> None:
+    """RQ compresses what a job takes."""
+    queue = Queue("notifications", connection=redis, serializer=JSONSerializer)
+    queue.enqueue("dispatcher.jobs.dispatch", {"category": "errors", "text": "disk full on db1"}, job_id="stock")
+    bury(redis)
+    assert '"text": "disk full on db1"' in [each.text for each in seen(browser, "/dead/stock").all("pre")][-1]
 
 
 def test_one_dead_letter_or_those_of_a_filter_are_removed(browser: httpx.Client, redis: Database) -> None:
