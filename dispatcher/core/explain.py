@@ -429,6 +429,11 @@ def unknown(shown_id: str, remembered_until_us: int | None, at: Clock) -> str:
     return f"There is nothing about {shown_id}: it was never handed over, or what became of it is no longer kept."
 
 
+def too_short(fewest: int) -> str:
+    """No id was looked for that begins with what was asked for."""
+    return f"The beginning of an id is looked for if it has {fewest} characters or more."
+
+
 def ambiguous(beginning: str, named: Sequence[str], count: int) -> str:
     """Several ids begin with what was asked for; ``count`` of them, or more than are ``named``."""
     many = f"{count} ids begin" if count == len(named) else f"More than {len(named)} ids begin"

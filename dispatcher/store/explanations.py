@@ -186,8 +186,10 @@ class Explanations:
     def explain_beginning(self, text: str) -> Explanation:
         """As ``explain``, or else of the only id on the queue that begins with the text, from 4 characters on."""
         told = self.explain(text)
-        if told.state is not State.UNKNOWN or len(text) < FEWEST or not is_utf8(text):
+        if told.state is not State.UNKNOWN or not is_utf8(text):
             return told
+        if len(text) < FEWEST:
+            return replace(told, sentence=f"{told.sentence} {explain.too_short(FEWEST)}")
         found = ids_beginning_with(self._client, self._keys, self._queue, text)
         if len(found) == 1:
             return self.explain(found[0])

@@ -82,7 +82,9 @@ def test_a_beginning_that_several_ids_have_is_told_with_a_few_of_them(redis: Dat
     )
     assert inside("explain", "disk-1").out.startswith("Waits on the queue, ")
     assert inside("explain", "dis").out.startswith("Waits on the queue, ")
-    assert inside("explain", "di").out.startswith("There is nothing about 'di'")
+    short = inside("explain", "di").out
+    assert short.startswith("There is nothing about 'di'")
+    assert short.endswith(" The beginning of an id is looked for if it has 4 characters or more.\n")
     for n in range(3, 9):
         producer.send("errors", "x", id=f"disk-{n}")
     assert inside("explain", "disk").out.startswith("More than 5 ids begin with 'disk', give more of the one that ")
