@@ -89,6 +89,7 @@ def test_a_list_of_commands_says_of_each_a_whole_sentence(group: tuple[str, ...]
 def test_every_help_ends_with_examples_that_can_be_typed(name: str) -> None:
     told = run(*name.split(), "--help", COLUMNS="200").out.partition("Examples:\n")[2]
     assert tuple(line.strip() for line in told.splitlines()) == EXAMPLES[name]
+    assert max(map(len, told.splitlines())) <= 80, "a usual terminal would break it within a word"
     for example in EXAMPLES[name]:
         words = shlex.split(example.partition(" < ")[0].partition(" > ")[0].rpartition(" | ")[2])
         assert words[: 1 + len(name.split())] == ["dispatcher", *name.split()]
