@@ -18,6 +18,7 @@ from typing import Final
 import pytest
 
 from tests.support.extent import slow_except
+from tests.support.forked import SEEN_BY_ALL
 from tests.support.processes import PATIENCE_S, Command, until
 
 START_S: Final = 0.7
@@ -89,7 +90,10 @@ try:
 except KeyboardInterrupt:
     raise SystemExit(3)
 """
-    assert subprocess.run([sys.executable, "-c", program], timeout=PATIENCE_S, check=False).returncode == 3
+    assert (
+        subprocess.run([sys.executable, "-c", program], env=SEEN_BY_ALL, timeout=PATIENCE_S, check=False).returncode
+        == 3
+    )
 
 
 @pytest.mark.parametrize(
@@ -138,7 +142,7 @@ def test_a_terminal_that_is_closed_stops_it_at_any_instant(
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-c", ON_A_TERMINAL, str(theirs), *arguments],
-            env={"PATH": os.environ["PATH"], **env},
+            env={**SEEN_BY_ALL, **env},
             cwd=tmp_path,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -173,7 +177,7 @@ def test_the_program_hears_before_it_loads_anything() -> None:
         capture_output=True,
         text=True,
         check=True,
-        env={"PATH": os.environ["PATH"]},
+        env=SEEN_BY_ALL,
         timeout=PATIENCE_S,
     ).stdout.split()
     others = {name.partition(".")[0] for name in loaded} - sys.stdlib_module_names - {"__main__", "sitecustomize"}

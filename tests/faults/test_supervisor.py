@@ -18,9 +18,8 @@ import pytest
 
 from dispatcher.worker.child_process import SAME_SIGNAL_S
 from dispatcher.worker.supervisor import RESPAWN_FROM_S, RESPAWN_TO_S, STEADY_S, backoff_s, crashes_now
+from tests.support.forked import SEEN_BY_ALL
 from tests.support.processes import PATIENCE_S, until
-
-REPOSITORY: Final = Path(__file__).resolve().parents[2]
 
 PROGRAM: Final = """
 import errno, json, os, select, signal, subprocess, sys, time
@@ -106,7 +105,7 @@ class Family:
             self.process = subprocess.Popen(
                 [*wrapper, sys.executable, "-c", PROGRAM.replace("SET_UP", set_up), str(patience_s), *ways],
                 cwd=cwd,
-                env={"PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY)},
+                env=SEEN_BY_ALL,
                 stdin=subprocess.DEVNULL,
                 stdout=told,
                 stderr=subprocess.PIPE,

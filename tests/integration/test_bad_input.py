@@ -25,6 +25,7 @@ from dispatcher.stand_in import Page, StandIn, not_landed
 from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.snapshot import Books, Snapshot
 from tests.support.commands import Result, run
+from tests.support.forked import SEEN_BY_ALL
 from tests.support.processes import Command, until
 from tests.support.raw_server import RawServer
 from tests.support.servers import Database, RedisServer
@@ -243,7 +244,12 @@ def read_only(_place: Place) -> Told:
         (folder / "data").chmod(0o555)
         done = subprocess.run(
             [sys.executable, "-c", AS_NOBODY, "worker", "--burst"],
-            env={"DISPATCHER_SINK": "console", "DISPATCHER_DATA_DIR": "data", "DISPATCHER_LIMITS_FILE": "limits.yaml"},
+            env={
+                **SEEN_BY_ALL,
+                "DISPATCHER_SINK": "console",
+                "DISPATCHER_DATA_DIR": "data",
+                "DISPATCHER_LIMITS_FILE": "limits.yaml",
+            },
             cwd=folder,
             capture_output=True,
             text=True,

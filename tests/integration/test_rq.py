@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -35,6 +34,7 @@ from dispatcher.store.snapshot import Books
 from dispatcher.store.versions import Unless, Versions
 from tests.support.commands import run
 from tests.support.dead_letters import balanced
+from tests.support.forked import SEEN_BY_ALL
 from tests.support.processes import LIMITS, Command, environment, until
 from tests.support.servers import Database
 
@@ -67,7 +67,7 @@ def stock_worker(env: dict[str, str], redis_url: str, tmp_path: Path, *options: 
     path = Path(sys.executable).with_name("rq")
     done = subprocess.run(
         [path, "worker", "-S", "json", "--burst", *options, "notifications"],
-        env={"PATH": os.environ["PATH"], "RQ_REDIS_URL": redis_url, **env},
+        env={**SEEN_BY_ALL, "RQ_REDIS_URL": redis_url, **env},
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from urllib.parse import quote
 
 import pytest
 
+from tests.support.forked import SEEN_BY_ALL
 from tests.support.secrecy import PASSWORD, Evidence
 
 ROOT: Final = Path(__file__).parents[2]
@@ -86,7 +86,7 @@ def test_a_test_in_which_a_secret_is_shown_fails(tmp_path: Path) -> None:
                 *(sys.executable, "-m", "pytest", "-c", ROOT / "pyproject.toml", "--rootdir", tmp_path),
                 *("-p", "tests.conftest", "-p", "no:cacheprovider", "-q", tmp_path / "test_leaks.py"),
             ],
-            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
+            env=SEEN_BY_ALL,
             stdout=out,
             cwd=ROOT,
             check=False,

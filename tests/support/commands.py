@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tests.support.forked import Forked
+from tests.support.forked import SEEN_BY_ALL, Forked
 from tests.support.processes import PATIENCE_S
 
 
@@ -33,7 +33,7 @@ class Streams(NamedTuple):
 
 
 def run(*arguments: str, stdin: str | bytes = b"", **env: str) -> Result:
-    """Run ``dispatcher ARGUMENTS`` in the current directory, with nothing but ``env`` and PATH in its environment."""
+    """Run ``dispatcher ARGUMENTS`` in the current directory. Its environment is ``env``, and what all processes see."""
     return run_on(Streams(), *arguments, stdin=stdin, **env)
 
 
@@ -121,4 +121,4 @@ def run_typing(answer: str, *arguments: str, env: Mapping[str, str], stderr: int
 
 def environment(given: dict[str, str]) -> dict[str, str]:
     """What a command gets to see."""
-    return {"PATH": os.environ["PATH"], **given}
+    return {**SEEN_BY_ALL, **given}

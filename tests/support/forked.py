@@ -37,6 +37,9 @@ _REPOSITORY: Final = Path(__file__).resolve().parents[2]
 PYTHON_DISPATCHER: Final = (sys.executable, "-m", "dispatcher")
 _FACT: Final = struct.Struct("i")
 
+SEEN_BY_ALL: Final = {"PATH": os.environ["PATH"], "PYTHONPATH": str(_REPOSITORY)}
+"""The environment of every process that a test starts: it runs the code of this tree, wherever it is installed from."""
+
 FORKS_CHEAPLY: Final = {"PYTHONMALLOC": "malloc", "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 """The environment of a process that forks others: its memory is huge pages, which a fork copies none of."""
 
@@ -184,7 +187,7 @@ class _Parent:
             descriptors = theirs.fileno(), listener.fileno()
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.support.forked", *map(str, descriptors)],
-                env={"PATH": os.environ["PATH"], "PYTHONPATH": str(_REPOSITORY), **FORKS_CHEAPLY},
+                env={**SEEN_BY_ALL, **FORKS_CHEAPLY},
                 cwd=self.folder,  # not in that of the test that is the first to need it
                 stdin=subprocess.DEVNULL,
                 pass_fds=descriptors,

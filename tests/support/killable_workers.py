@@ -13,14 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Self
 
-from tests.support.forked import FORKS_CHEAPLY
+from tests.support.forked import FORKS_CHEAPLY, SEEN_BY_ALL
 from tests.support.journal import Entry, Life, read_entries, read_journal
 from tests.support.kill_points import KillPoint
 from tests.support.processes import PATIENCE_S
-
-_REPOSITORY: Final = Path(__file__).resolve().parents[2]
 
 
 @dataclass(slots=True)
@@ -75,7 +73,7 @@ class KillableWorkers:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.support.forking_server"],
             cwd=cwd,
-            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(_REPOSITORY), **FORKS_CHEAPLY},
+            env={**SEEN_BY_ALL, **FORKS_CHEAPLY},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -97,7 +95,7 @@ class KillableWorkers:
         self.started.append(process)
         order = {
             "number": number,
-            "env": {"PATH": os.environ["PATH"], "DISPATCHER_LOG_FORMAT": "json", **env},
+            "env": {**SEEN_BY_ALL, "DISPATCHER_LOG_FORMAT": "json", **env},
             "cwd": str(self._cwd),
             "log": str(process.log),
             "journal": str(process.journal),

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from tests.support.forked import Forked
+from tests.support.forked import SEEN_BY_ALL, Forked
 
 PIPE_BYTES: Final = 4096
 """The least a pipe can hold: some 15 lines."""
@@ -26,7 +26,7 @@ class Piped:
         fcntl.fcntl(writes, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         self.process = Forked(
             arguments,
-            env={"PATH": os.environ["PATH"], "DISPATCHER_LOG_FORMAT": "json", **env},
+            env={**SEEN_BY_ALL, "DISPATCHER_LOG_FORMAT": "json", **env},
             cwd=cwd,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

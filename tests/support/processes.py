@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from tests.support.forked import PYTHON_DISPATCHER, Forked
+from tests.support.forked import PYTHON_DISPATCHER, SEEN_BY_ALL, Forked
 
 PATIENCE_S: Final = 20.0
 """How long anything a test waits for may take on a busy machine."""
@@ -38,7 +38,7 @@ class Command:
     ) -> None:
         self._log_path = cwd / f"{name}.{os.urandom(4).hex()}.log"
         self._log = self._log_path.open("wb")
-        seen = {"PATH": os.environ["PATH"], "DISPATCHER_LOG_FORMAT": "json", **env}
+        seen = {**SEEN_BY_ALL, "DISPATCHER_LOG_FORMAT": "json", **env}
         log, nothing, pipe = self._log.fileno(), subprocess.DEVNULL, subprocess.PIPE
         self.process: Forked | subprocess.Popen[bytes] = (
             subprocess.Popen(

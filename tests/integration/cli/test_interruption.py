@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from dispatcher.cli.interruption import SAME_SIGNAL_S, Interruption
+from tests.support.forked import SEEN_BY_ALL
 from tests.support.processes import until
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -84,8 +85,7 @@ except KeyboardInterrupt:
 def test_a_worker_that_was_told_to_stop_unheard_does_not_begin(redis_url: str, tmp_path: Path, run: str) -> None:
     (tmp_path / "limits.yaml").write_text("global: {limits: [100/30m]}", encoding="utf-8")
     env = {
-        "PATH": os.environ["PATH"],
-        "PYTHONPATH": str(Path(__file__).resolve().parents[3]),
+        **SEEN_BY_ALL,
         "DISPATCHER_REDIS_URL": redis_url,
         "DISPATCHER_LIMITS_FILE": "limits.yaml",
         "DISPATCHER_SINK": "console",

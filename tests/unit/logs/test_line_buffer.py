@@ -19,6 +19,7 @@ from typing import Final, TextIO
 import pytest
 
 from dispatcher.logs.line_buffer import LineBuffer
+from tests.support.forked import SEEN_BY_ALL
 from tests.support.processes import until
 
 PATIENCE_S: Final = 20.0
@@ -176,7 +177,7 @@ def test_a_forked_process_writes_its_own_lines_whole_and_none_of_its_parent(pipe
     begun, told = os.pipe()
     process = subprocess.Popen(
         [sys.executable, "-c", FORKS],
-        env={"PYTHONPATH": str(Path(__file__).resolve().parents[3])},
+        env=SEEN_BY_ALL,
         cwd=tmp_path,
         stdout=told,
         stderr=pipe.stream,
