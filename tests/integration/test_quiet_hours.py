@@ -18,7 +18,7 @@ from dispatcher.store.explanations import Explanations
 from dispatcher.store.parked_events import ParkedEvents, ParkedFilter
 from dispatcher.store.silences import Silencing, Wanted
 from tests.support.decisions import decision_of
-from tests.support.deferral import category_line, opens_at, run, send
+from tests.support.deferral import category_line, opens_at, send
 from tests.support.doubles import START_US
 from tests.support.servers import Database
 from tests.support.stage import BACKOFF_US, REMEMBER_US, UNPACED, Stage, Worker, policy_from
@@ -66,7 +66,7 @@ def sentence(stage: Stage, id_: str) -> str:
 
 def test_in_quiet_hours_that_drop_an_event_is_dropped_without_a_slot(stage: Stage, ann: Worker) -> None:
     send(stage, "a", "b", category="drops")
-    run(ann)
+    ann.run()
     assert stage.snapshot().by_category("dropped") == {"drops": 2}
     assert stage.slots("category:drops") == {}
     decision = decision_of(stage.redis, stage.keys, "a")
@@ -87,7 +87,7 @@ def test_an_event_that_the_hours_exempt_is_posted(stage: Stage, ann: Worker) -> 
     send(stage, "high", category="drops", priority=Lane.HIGH)
     send(stage, "critical", category="drops", labels={"severity": "critical"})
     send(stage, "other", category="drops", labels={"severity": "low"})
-    run(ann)
+    ann.run()
     assert ann.desk.posts == ["high", "critical"]
     assert stage.total("dropped") == 1
 
@@ -95,10 +95,10 @@ def test_an_event_that_the_hours_exempt_is_posted(stage: Stage, ann: Worker) -> 
 def test_quiet_hours_end_to_the_microsecond(stage: Stage, ann: Worker) -> None:
     until(stage, NOON_US - 1)
     send(stage, "a", category="drops")
-    run(ann)
+    ann.run()
     until(stage, NOON_US)
     send(stage, "b", category="drops")
-    run(ann)
+    ann.run()
     assert (ann.desk.posts, stage.total("dropped")) == (["b"], 1)
 
 
@@ -108,7 +108,7 @@ def test_an_event_admitted_before_is_posted_in_quiet_hours(stage: Stage, ann: Wo
     (a,) = ann.go()
     ann.answer(a, Retryable("http_502", "bad gateway"))
     stage.clock.forward(BACKOFF_US / US)
-    run(ann)
+    ann.run()
     assert stage.total("sent") == 1
 
 
@@ -116,11 +116,11 @@ def test_a_replayed_dead_letter_becomes_one_again_where_others_are_dropped(stage
     until(stage, NOON_US)
     ann.desk.reply = lambda _: Rejected("no_text", "empty")
     send(stage, "a", category="drops")
-    run(ann)
+    ann.run()
     until(stage, NOON_US + 79_200 * US)
     letters = DeadLetters(stage.redis, stage.keys, stage.queue, clock=stage.clock)
     letters.replay(letters.find(Filter()))
-    run(ann)
+    ann.run()
     (letter,) = letters.find(Filter())
     assert (letter.reason, letter.replays, stage.total("dropped")) == ("quiet", 1, 0)
     assert (
@@ -134,7 +134,7 @@ def test_a_replayed_dead_letter_becomes_one_again_where_others_are_dropped(stage
 
 def test_in_quiet_hours_that_defer_an_event_waits_for_their_end_in_a_line_of_its_own(stage: Stage, ann: Worker) -> None:
     send(stage, "a", "b", category="errors")
-    run(ann)
+    ann.run()
     assert category_line(stage, "quiet:category:errors") == ["a", "b"]
     assert category_line(stage) == []
     assert opens_at(stage, "quiet:siesta") == HALF_PAST_US
@@ -142,10 +142,10 @@ def test_in_quiet_hours_that_defer_an_event_waits_for_their_end_in_a_line_of_its
     assert sentence(stage, "a") == "Waits: quiet hours siesta from 10:30:00 until 12:30:00."
     assert sentence(stage, "b").endswith("until 12:30:00; it is behind 1 other.")
     until(stage, HALF_PAST_US - 1)
-    run(ann)
+    ann.run()
     assert stage.total("sent") == 0
     until(stage, HALF_PAST_US)
-    run(ann)
+    ann.run()
     assert ann.desk.posts == ["a", "b"]
     assert stage.slots("category:errors").keys() == {"a", "b"}
 
@@ -156,9 +156,9 @@ def test_after_the_end_what_waited_goes_within_the_limits_whatever_on_limit_says
 ) -> None:
     ids = [f"e{n}" for n in range(8)]
     send(stage, *ids, category=category)
-    run(ann)
+    ann.run()
     until(stage, HALF_PAST_US)
-    run(ann)
+    ann.run()
     assert ann.desk.posts == ids[:3]
     assert category_line(stage, f"quiet:category:{category}") == ids[3:]
     assert opens_at(stage, f"category:{category}") == HALF_PAST_US + 1_800 * US
@@ -166,7 +166,7 @@ def test_after_the_end_what_waited_goes_within_the_limits_whatever_on_limit_says
         f"Waits for room: category {category} has used 3 of 3 in 30 min; first in line"
     )
     until(stage, HALF_PAST_US + 1_800 * US)
-    run(ann)
+    ann.run()
     assert ann.desk.posts == ids[:6]
     assert (stage.total("dropped"), stage.total("dead")) == (0, 0)
 
@@ -176,11 +176,11 @@ def test_after_the_end_what_waited_and_is_silenced_meanwhile_follows_on_limit(
     stage: Stage, ann: Worker, category: str, outcome: str
 ) -> None:
     send(stage, "a", category=category)
-    run(ann)
+    ann.run()
     wanted = Wanted(parse_matchers([f"category={category}"]), 86_400 * US, "anna", "x")
     Silencing(stage.redis, stage.keys, clock=stage.clock).begin(wanted)
     until(stage, HALF_PAST_US)
-    run(ann)
+    ann.run()
     told = Explanations(stage.redis, stage.keys, stage.queue, clock=stage.clock).explain("a")
     assert f"{told.outcome} {told.reason}" == outcome
 
@@ -188,24 +188,24 @@ def test_after_the_end_what_waited_and_is_silenced_meanwhile_follows_on_limit(
 def test_after_the_end_what_waited_is_not_digested(stage: Stage, ann: Worker) -> None:
     ids = [f"e{n}" for n in range(5)]
     send(stage, *ids, category="folds")
-    run(ann)
+    ann.run()
     until(stage, HALF_PAST_US)
-    run(ann)
+    ann.run()
     assert ann.desk.posts == ids[:2]
     assert category_line(stage, "quiet:category:folds") == ids[2:]
     until(stage, HALF_PAST_US + 3_600 * US)
-    run(ann)
+    ann.run()
     assert ann.desk.posts == ids[:4]
     assert stage.total("digested") == 0
 
 
 def test_what_comes_after_the_end_follows_on_limit_while_others_still_wait(stage: Stage, ann: Worker) -> None:
     send(stage, *(f"e{n}" for n in range(5)), category="errors")
-    run(ann)
+    ann.run()
     until(stage, HALF_PAST_US)
-    run(ann)
+    ann.run()
     send(stage, "new", category="errors")
-    run(ann)
+    ann.run()
     assert stage.snapshot().by_category("dropped") == {"errors": 1}
     assert category_line(stage, "quiet:category:errors") == ["e3", "e4"]
 
@@ -214,19 +214,19 @@ def test_what_waits_for_the_end_goes_by_priority(stage: Stage, ann: Worker) -> N
     send(stage, "low", category="errors", priority=Lane.LOW)
     send(stage, "normal", category="errors")
     send(stage, "high", category="errors", priority=Lane.HIGH)
-    run(ann)
+    ann.run()
     until(stage, HALF_PAST_US)
-    run(ann)
+    ann.run()
     assert ann.desk.posts == ["high", "normal", "low"]
 
 
 def test_of_limited_labels_none_waits_for_another_after_the_end(stage: Stage, ann: Worker) -> None:
     for host in ("x", "y"):
         send(stage, f"{host}1", f"{host}2", category="hosts", labels={"host": host})
-    run(ann)
+    ann.run()
     assert category_line(stage, "quiet:label:hosts:host=x") == ["x1", "x2"]
     until(stage, HALF_PAST_US)
-    run(ann)
+    ann.run()
     assert sorted(ann.desk.posts) == ["x1", "y1"]
     assert category_line(stage, "quiet:label:hosts:host=y") == ["y2"]
 
@@ -234,21 +234,21 @@ def test_of_limited_labels_none_waits_for_another_after_the_end(stage: Stage, an
 def test_an_event_deferred_before_waits_at_its_turn_for_the_end(stage: Stage, ann: Worker) -> None:
     until(stage, NOON_US - 5_400 * US - 600 * US)
     send(stage, *(f"e{n}" for n in range(5)), category="later")
-    run(ann)
+    ann.run()
     assert category_line(stage, "category:later") == ["e3", "e4"]
     until(stage, NOON_US - 3_600 * US)
-    run(ann)
+    ann.run()
     assert category_line(stage, "quiet:category:later") == ["e3", "e4"]
     until(stage, HALF_PAST_US)
-    run(ann)
+    ann.run()
     assert ann.desk.posts == [f"e{n}" for n in range(5)]
 
 
 def test_an_event_that_is_too_old_before_the_end_expires(stage: Stage, ann: Worker) -> None:
     send(stage, "a", category="errors", max_age=60)
-    run(ann)
+    ann.run()
     stage.clock.forward(60)
-    run(ann)
+    ann.run()
     (letter,) = stage.letters()
     assert letter["reason"] == "expired"
     assert category_line(stage, "quiet:category:errors") == []
@@ -258,17 +258,17 @@ def test_a_replayed_dead_letter_waits_where_others_do(stage: Stage, ann: Worker)
     until(stage, HALF_PAST_US)
     ann.desk.reply = lambda _: Rejected("no_text", "empty")
     send(stage, "a", category="errors")
-    run(ann)
+    ann.run()
     until(stage, NOON_US + 84_600 * US)
     letters = DeadLetters(stage.redis, stage.keys, stage.queue, clock=stage.clock)
     letters.replay(letters.find(Filter()))
-    run(ann)
+    ann.run()
     assert category_line(stage, "quiet:category:errors") == ["a"]
 
 
 def test_what_waits_for_the_end_can_be_seen_and_cancelled(stage: Stage, ann: Worker) -> None:
     send(stage, "a", "b", category="errors")
-    run(ann)
+    ann.run()
     parked = ParkedEvents(
         stage.redis, stage.keys, stage.queue, stage.policy, remember_us=REMEMBER_US, clock=stage.clock
     )
@@ -281,11 +281,11 @@ def test_what_waits_for_the_end_can_be_seen_and_cancelled(stage: Stage, ann: Wor
 
 def test_a_worker_that_dies_with_a_head_leaves_it_in_its_line(stage: Stage, ann: Worker, bob: Worker) -> None:
     send(stage, *(f"e{n}" for n in range(5)), category="errors")
-    run(ann)
+    ann.run()
     until(stage, HALF_PAST_US)
     ann.take()
     ann.give_back()
-    run(bob)
+    bob.run()
     assert bob.desk.posts == ["e0", "e1", "e2"]
     assert category_line(stage, "quiet:category:errors") == ["e3", "e4"]
 
@@ -300,19 +300,19 @@ def digests(worker: Worker) -> list[tuple[str, list[str]]]:
 @pytest.mark.parametrize("category", ["talk", "chatter"])
 def test_what_quiet_hours_digest_is_told_in_one_message_at_their_end(stage: Stage, ann: Worker, category: str) -> None:
     send(stage, "a", "b", category=category)
-    run(ann)
+    ann.run()
     stage.clock.forward(600)
     send(stage, "c", category=category)
-    run(ann)
+    ann.run()
     assert stage.snapshot().by_category("digested") == {category: 3}
     assert isinstance(ann.told.settlements[0].outcome, Hushed)
     assert sentence(stage, "a") == "Counted into a digest at 10:53:20: quiet hours tea from 10:00:00 until 12:00:00."
     assert ann.desk.posts == []
     until(stage, NOON_US - 1)
-    run(ann)
+    ann.run()
     assert digests(ann) == []
     until(stage, NOON_US)
-    run(ann)
+    ann.run()
     span = f"from {slack_time_of(START_US)} to {slack_time_of(START_US + 600 * US)}"
     assert digests(ann) == [
         (
@@ -325,25 +325,25 @@ def test_what_quiet_hours_digest_is_told_in_one_message_at_their_end(stage: Stag
     ]  # fmt: skip
     assert (stage.total("notices"), stage.snapshot().events, len(stage.snapshot().tallies)) == (1, 0, 0)
     until(stage, NOON_US + 3_600 * US)
-    run(ann)
+    ann.run()
     assert len(digests(ann)) == 1
 
 
 def test_it_tells_how_many_of_the_things_that_it_counts_are_over(stage: Stage, ann: Worker) -> None:
     for id_, key in (("a", "db1"), ("a2", "db1"), ("b", "db2"), ("c", "db3"), ("d", "db4")):
         send(stage, id_, category="talk", dedup_key=key)
-        run(ann)
+        ann.run()
         stage.clock.forward(1)
     for id_, key in (("b-over", "db2"), ("c-over", "db3"), ("c-over-again", "db3"), ("x-over", "other")):
         send(stage, id_, category="talk", dedup_key=key, status="resolved")
-        run(ann)
+        ann.run()
         stage.clock.forward(1)
     send(stage, "c2", category="talk", dedup_key="db3")
-    run(ann)
+    ann.run()
     send(stage, "d-over", category="talk", dedup_key="db4", status="resolved")
-    run(ann)
+    ann.run()
     until(stage, NOON_US)
-    run(ann)
+    ann.run()
     ((_, lines),) = digests(ann)
     assert lines[0].startswith("6 *talk* in quiet hours (tea)")
     assert lines[0].endswith(", 2 resolved meanwhile")
@@ -353,24 +353,24 @@ def test_it_tells_how_many_of_the_things_that_it_counts_are_over(stage: Stage, a
 def test_what_waits_for_the_end_and_is_over_before_is_never_posted(stage: Stage, ann: Worker) -> None:
     send(stage, "a", category="errors", dedup_key="db1")
     send(stage, "b", category="errors", dedup_key="db2")
-    run(ann)
+    ann.run()
     send(stage, "a-over", category="errors", dedup_key="db1", status="resolved")
-    run(ann)
+    ann.run()
     assert category_line(stage, "quiet:category:errors") == ["b"]
     until(stage, HALF_PAST_US)
-    run(ann)
+    ann.run()
     assert ann.desk.posts == ["b"]
 
 
 def test_that_message_waits_for_room(stage: Stage, ann: Worker) -> None:
     send(stage, "a", category="talk")
-    run(ann)
+    ann.run()
     until(stage, NOON_US)
     stage.gate.try_acquire_many([(f"x{n}", stage.policy.scopes("talk")) for n in range(3)])
-    run(ann)
+    ann.run()
     assert digests(ann) == []
     until(stage, NOON_US + 1_800 * US)
-    run(ann)
+    ann.run()
     assert len(digests(ann)) == 1
 
 
@@ -378,9 +378,9 @@ def test_each_span_has_a_message_of_its_own(stage: Stage, ann: Worker) -> None:
     for day in range(2):
         until(stage, START_US + day * 86_400 * US)
         send(stage, f"d{day}", category="talk")
-        run(ann)
+        ann.run()
         until(stage, NOON_US + day * 86_400 * US)
-        run(ann)
+        ann.run()
     assert [lines[1] for _, lines in digests(ann)] == ["• text of d0", "• text of d1"]
 
 
@@ -388,24 +388,24 @@ def test_a_worker_that_dies_with_that_message_leaves_it_to_be_posted_once(
     stage: Stage, ann: Worker, bob: Worker
 ) -> None:
     send(stage, "a", category="talk")
-    run(ann)
+    ann.run()
     until(stage, NOON_US)
     ann.take()
     ann.give_back()
-    run(bob)
+    bob.run()
     assert len(digests(bob)) == 1
 
 
 def test_what_the_dispatcher_says_of_a_category_waits_for_the_end(stage: Stage, ann: Worker) -> None:
     until(stage, NOON_US - 7_200 * US - 30 * US)
     send(stage, *(f"e{n}" for n in range(5)), category="chatter")
-    run(ann)
+    ann.run()
     assert stage.total("digested") == 3
     until(stage, NOON_US - 3_600 * US)
-    run(ann)
+    ann.run()
     assert ann.desk.posts == ["e0", "e1"]
     until(stage, NOON_US)
-    run(ann)
+    ann.run()
     assert len(ann.desk.posts) == 3
 
 
@@ -415,14 +415,14 @@ def test_what_waits_for_the_end_waits_on_in_hours_that_follow(redis: Database, t
     stage = Stage(redis, policy_from(text))
     ann = stage.worker("ann")
     send(stage, "a", category="errors")
-    run(ann)
+    ann.run()
     until(stage, HALF_PAST_US)
     send(stage, "new", category="errors")
-    run(ann)
+    ann.run()
     assert category_line(stage, "quiet:category:errors") == ["a"]
     assert sentence(stage, "a") == "Waits: quiet hours after from 12:30:00 until 14:00:00."
     until(stage, HALF_PAST_US + 5_400 * US)
-    run(ann)
+    ann.run()
     assert "a" in ann.desk.posts
     assert stage.total("dropped") + stage.total("digested") == 1, "the new one"
 
@@ -436,7 +436,7 @@ def test_of_several_quiet_hours_those_that_end_last_count(redis: Database) -> No
     ann = stage.worker("ann")
     send(stage, "a", category="drops")
     send(stage, "b", category="drops", priority=Lane.HIGH)
-    run(ann)
+    ann.run()
     assert category_line(stage, "quiet:category:drops") == ["b", "a"]
 
 
@@ -445,12 +445,12 @@ def test_a_digest_of_quiet_hours_that_follow_each_other_names_the_last(redis: Da
     stage = Stage(redis, policy_from(text))
     ann = stage.worker("ann")
     send(stage, "a", category="talk")
-    run(ann)
+    ann.run()
     until(stage, NOON_US + 600 * US)
     send(stage, "b", "c", category="talk")
-    run(ann)
+    ann.run()
     until(stage, NOON_US + 3_700 * US)
-    run(ann)
+    ann.run()
     assert "3 *talk* in quiet hours (long)" in ann.desk.messages[-1].text
 
 
@@ -459,16 +459,16 @@ def test_the_pre_check_leaves_out_what_is_quiet(stage: Stage, ann: Worker) -> No
     version = stage.put_in_force(LIMITS)
     ann.follow(version)
     send(stage, *(f"e{n}" for n in range(5)), category="drops")
-    run(ann)
+    ann.run()
     send(stage, "checked", category="drops")
-    run(ann)
+    ann.run()
     assert [each.names for each in ann.prefiltered] == [["checked"]]
     until(stage, NOON_US - 7_200 * US)
     send(stage, "quiet", category="drops")
     send(stage, "exempt", category="drops", priority=Lane.HIGH)
-    run(ann)
+    ann.run()
     send(stage, "quiet2", category="drops")
-    run(ann)
+    ann.run()
     assert len(ann.prefiltered) == 1
     reasons = {
         id_: found.reason
@@ -481,11 +481,11 @@ def test_the_pre_check_leaves_out_what_is_quiet(stage: Stage, ann: Worker) -> No
 def test_limits_without_quiet_hours_let_what_waits_go_at_once(stage: Stage, ann: Worker) -> None:
     ann.follow(stage.put_in_force(LIMITS))
     send(stage, "a", category="errors")
-    run(ann)
+    ann.run()
     assert category_line(stage, "quiet:category:errors") == ["a"]
     ann.follow(stage.put_in_force(LIMITS.partition("quiet:")[0]))
     for _ in range(3):
-        run(ann)
+        ann.run()
     assert ann.desk.posts == ["a"]
 
 
@@ -497,5 +497,5 @@ def test_of_an_event_that_a_dead_worker_may_have_been_admitted_with_the_slots_go
     assert len(ann.take().batch) == 2
     stage.gate.try_acquire_many([("1", stage.policy.scopes("drops")), ("2", stage.policy.scopes("errors"))])
     ann.give_back()
-    run(stage.worker("bob"))
+    stage.worker("bob").run()
     assert (stage.slots("category:drops"), stage.slots("category:errors")) == ({}, {})

@@ -28,7 +28,7 @@ from dispatcher.store.rq_recovery import Sweep
 from dispatcher.store.silences import Preview, Silencing, TooManySilences, Wanted, preview
 from dispatcher.worker.housekeeping import Housekeeping
 from tests.support.decisions import decision_of
-from tests.support.deferral import Between, category_line, keep_beating, opens_at, run, send
+from tests.support.deferral import Between, category_line, keep_beating, opens_at, send
 from tests.support.doubles import START_US
 from tests.support.servers import Database
 from tests.support.stage import BACKOFF_US, UNPACED, Stage, Worker, policy_of, sentence
@@ -73,7 +73,7 @@ def test_of_a_muted_category_everything_is_dropped_that_drops_over_a_limit(stage
     assert mute(stage, "errors") == UNTIL_US
     send(stage, "a", "b")
     send(stage, "x", category="other")
-    run(ann)
+    ann.run()
     assert stage.snapshot().by_category("dropped") == {"errors": 2}
     assert [each.subject.id for each in ann.told.settlements if isinstance(each.outcome, Dropped)] == ["a", "b"]
     assert stage.total("sent") == 1
@@ -92,7 +92,7 @@ def test_of_a_muted_category_everything_is_dropped_that_drops_over_a_limit(stage
 def test_a_muted_event_with_on_limit_dead_letter_becomes_a_dead_letter(stage: Stage, ann: Worker) -> None:
     mute(stage, "kept")
     send(stage, "a", category="kept")
-    run(ann)
+    ann.run()
     (letter,) = DeadLetters(stage.redis, stage.keys, stage.queue).find(Filter(reason="silenced"))
     assert (letter.id, letter.detail, letter.fits_at_us) == ("a", "by ops@here: maintenance (silence 1)", UNTIL_US)
     assert (letter.attempts, letter.posts) == (0, 0)
@@ -105,7 +105,7 @@ def test_a_muted_event_with_on_limit_dead_letter_becomes_a_dead_letter(stage: St
 def test_a_muted_event_with_on_limit_defer_waits_until_the_mute_ends(stage: Stage, ann: Worker) -> None:
     mute(stage, "later")
     send(stage, "a", "b", category="later")
-    run(ann)
+    ann.run()
     assert category_line(stage, "silence:1:later") == ["a", "b"]
     assert opens_at(stage, "silence:1") == UNTIL_US
     assert [(each.reason, each.scope) for each in ann.told.waits] == [(Reason.SILENCED, "silence:1")] * 2
@@ -114,11 +114,11 @@ def test_a_muted_event_with_on_limit_defer_waits_until_the_mute_ends(stage: Stag
     )
     assert sentence(stage, "b").endswith("by ops@here: maintenance (silence 1); it is behind 1 other.")
     stage.clock.forward(HOUR_S - 0.000001)
-    run(ann)
+    ann.run()
     assert stage.total("sent") == 0
     stage.clock.forward(0.000001)
     assert sentence(stage, "a") == "Waits: it was silenced (silence 1); as the next of its line it is expected now."
-    run(ann)
+    ann.run()
     assert ann.desk.posts == ["a", "b"]
     assert stage.snapshot().silences == {}
 
@@ -127,28 +127,28 @@ def test_after_a_mute_what_waited_goes_by_the_limits_in_order(stage: Stage, ann:
     mute(stage, "later")
     ids = [f"e{n}" for n in range(8)]
     send(stage, *ids, category="later")
-    run(ann)
+    ann.run()
     stage.clock.forward(HOUR_S)
-    run(ann)
+    ann.run()
     assert ann.desk.posts == ids[:3]
     assert opens_at(stage, "category:later") == UNTIL_US + 1_800 * US
     stage.clock.forward(1_800)
-    run(ann)
+    ann.run()
     assert events_posted(ann) == ids[:6]
 
 
 def test_an_event_deferred_before_a_mute_waits_at_its_turn_until_the_mute_ends(stage: Stage, ann: Worker) -> None:
     send(stage, *(f"e{n}" for n in range(5)), category="later")
-    run(ann)
+    ann.run()
     mute(stage, "later")
     assert category_line(stage, "category:later") == ["e3", "e4"]
     assert sentence(stage, "e3").startswith("Waits: it is silenced from 10:53:20 until 11:53:20")
     stage.clock.forward(1_800)
-    run(ann)
+    ann.run()
     assert (ann.desk.posts, opens_at(stage, "silence:1")) == (["e0", "e1", "e2"], UNTIL_US)
     assert category_line(stage, "silence:1:later") == ["e3", "e4"]
     stage.clock.forward(1_800)
-    run(ann)
+    ann.run()
     assert ann.desk.posts == ["e0", "e1", "e2", "e3", "e4"]
 
 
@@ -159,7 +159,7 @@ def test_an_event_admitted_before_the_mute_is_posted(stage: Stage, ann: Worker) 
     mute(stage, "errors")
     ann.answer(b, Receipt(UNPACED, "1.1"))
     stage.clock.forward(BACKOFF_US / US)
-    run(ann)
+    ann.run()
     assert stage.total("sent") == 2
 
 
@@ -175,7 +175,7 @@ def test_of_an_event_that_a_dead_worker_may_have_been_admitted_with_the_slots_go
     ann.give_back()
     mute(stage, "errors")
     mute(stage, "later")
-    run(stage.worker("bob"))
+    stage.worker("bob").run()
     assert (stage.slots("category:errors"), stage.slots("category:later")) == ({}, {})
     assert (stage.total("dropped"), category_line(stage, "silence:2:later")) == (1, ["b"])
 
@@ -183,11 +183,11 @@ def test_of_an_event_that_a_dead_worker_may_have_been_admitted_with_the_slots_go
 def test_a_replayed_dead_letter_of_a_muted_category_becomes_one_again(stage: Stage, ann: Worker) -> None:
     mute(stage, "kept")
     send(stage, "a", category="kept")
-    run(ann)
+    ann.run()
     letters = DeadLetters(stage.redis, stage.keys, stage.queue, clock=stage.clock)
     stage.policy = replace(stage.policy, categories={})  # it drops now
     letters.replay(letters.find(Filter()))
-    run(ann)
+    ann.run()
     (letter,) = letters.find(Filter())
     assert (letter.reason, letter.replays, stage.total("dropped")) == ("silenced", 1, 0)
 
@@ -197,7 +197,7 @@ def test_a_muted_category_that_defers_is_bounded_as_ever(stage: Stage, ann: Work
     stage.policy = replace(stage.policy, categories={"later": rule})
     mute(stage, "later")
     send(stage, "a", "b", "c", category="later")
-    run(ann)
+    ann.run()
     assert category_line(stage, "silence:1:later") == ["a", "b"]
     assert [letter["reason"] for letter in stage.letters()] == ["overflow"]
 
@@ -205,9 +205,9 @@ def test_a_muted_category_that_defers_is_bounded_as_ever(stage: Stage, ann: Work
 def test_an_event_that_waits_for_a_mute_to_end_expires_at_its_max_age(stage: Stage, ann: Worker) -> None:
     mute(stage, "later")
     send(stage, "a", category="later", max_age=60)
-    run(ann)
+    ann.run()
     stage.clock.forward(60)
-    run(ann)
+    ann.run()
     assert [letter["reason"] for letter in stage.letters()] == ["expired"]
     assert opens_at(stage, "silence:1") is None
 
@@ -215,7 +215,7 @@ def test_an_event_that_waits_for_a_mute_to_end_expires_at_its_max_age(stage: Sta
 def test_an_event_that_waits_for_a_mute_to_end_can_be_found_and_cancelled(stage: Stage, ann: Worker) -> None:
     mute(stage, "later")
     send(stage, "a", category="later")
-    run(ann)
+    ann.run()
     hands = ParkedEvents(
         stage.redis, stage.keys, stage.queue, stage.policy, remember_us=stage.remember_us, clock=stage.clock
     )
@@ -232,11 +232,11 @@ def test_an_event_that_waits_for_a_mute_to_end_can_be_found_and_cancelled(stage:
 def test_a_word_ends_a_mute_and_wakes_who_waits_for_that(stage: Stage, ann: Worker) -> None:
     mute(stage, "later")
     send(stage, "a", "b", category="later")
-    run(ann)
+    ann.run()
     stage.clock.forward(1)
     assert unmute(stage, "later") is True
     assert stage.rung == 1
-    run(ann)
+    ann.run()
     assert ann.desk.posts == ["a", "b"]
     assert unmute(stage, "later") is False
 
@@ -244,15 +244,15 @@ def test_a_word_ends_a_mute_and_wakes_who_waits_for_that(stage: Stage, ann: Work
 def test_a_mute_is_replaced_by_a_shorter_or_a_longer_one(stage: Stage, ann: Worker) -> None:
     mute(stage, "later")
     send(stage, "a", category="later")
-    run(ann)
+    ann.run()
     shorter = mute(stage, "later", 60)
     assert opens_at(stage, "silence:1") == shorter
     longer = mute(stage, "later", 2 * HOUR_S)
     stage.clock.forward(60)
-    run(ann)
+    ann.run()
     assert (opens_at(stage, "silence:1"), stage.total("sent")) == (longer, 0)
     stage.clock.forward(2 * HOUR_S - 60)
-    run(ann)
+    ann.run()
     assert stage.total("sent") == 1
 
 
@@ -263,7 +263,7 @@ def test_an_event_lined_up_for_a_mute_that_has_ended_goes_at_once(stage: Stage, 
     unmute(stage, "later")
     ann.dispatch(taken.batch, silences=taken.silences)
     assert opens_at(stage, "silence:1") == START_US
-    run(ann)
+    ann.run()
     assert stage.total("sent") == 1
 
 
@@ -275,7 +275,7 @@ def test_a_slot_that_comes_free_meanwhile_does_not_open_a_muted_line(stage: Stag
     ann.go()
     stage.watch = Between(lambda: None)
     ann.answer(a, Receipt(UNPACED, "1.1"))
-    run(ann)
+    ann.run()
     assert (opens_at(stage, "silence:1"), stage.total("sent")) == (UNTIL_US, 1)
 
 
@@ -344,7 +344,7 @@ def test_a_dead_letter_of_a_mute_is_no_sentence_about_a_limit(stage: Stage, ann:
     mute(stage, "kept")
     id_ = new_event_id()
     send(stage, id_, category="kept")
-    run(ann)
+    ann.run()
     (settlement,) = ann.told.settlements
     assert settlement.outcome == DeadLettered(
         Reason.SILENCED, "by ops@here: maintenance (silence 1)", until_us=UNTIL_US, since_us=START_US
@@ -396,7 +396,7 @@ def test_what_matches_by_category_priority_and_labels_is_suppressed_and_nothing_
     send(stage, "d", category="other", labels={"host": "db2"})
     send(stage, "e", labels={"host": "db1"}, priority="high")
     send(stage, "f")
-    run(ann)
+    ann.run()
     assert sorted(ann.desk.posts) == ["b", "c", "e", "f"]
     assert stage.snapshot().by_category("dropped") == {"errors": 1, "other": 1}
     assert suppressed(stage) == {"1": 2}
@@ -409,16 +409,16 @@ def test_of_several_the_one_that_ends_last_suppresses_and_where_that_waits_the_o
     silence(stage, "category=later", seconds=60)
     silence(stage, "host=db1", seconds=30)
     send(stage, "a", category="later", labels={"host": "db1"})
-    run(ann)
+    ann.run()
     assert category_line(stage, "silence:1:later") == ["a"]
     assert suppressed(stage) == {"1": 1, "2": 0}
     silence(stage, "host=db*", seconds=90)
     stage.clock.forward(60)
-    run(ann)
+    ann.run()
     assert category_line(stage, "silence:3:later") == ["a"]
     assert suppressed(stage) == {"3": 1}
     stage.clock.forward(30)
-    run(ann)
+    ann.run()
     assert stage.total("sent") == 1
 
 
@@ -426,7 +426,7 @@ def test_beside_what_waits_for_the_end_its_category_goes_on(stage: Stage, ann: W
     silence(stage, "host=db1")
     send(stage, "a", "b", category="later", labels={"host": "db1"})
     send(stage, "c", "d", category="later")
-    run(ann)
+    ann.run()
     assert ann.desk.posts == ["c", "d"]
     assert category_line(stage, "silence:1:later") == ["a", "b"]
 
@@ -435,25 +435,25 @@ def test_what_has_waited_for_the_end_stands_in_its_categorys_line_then(stage: St
     silence(stage, "host=db1", seconds=60, reports=False)
     send(stage, "a", category="later", labels={"host": "db1"})
     send(stage, *(f"e{n}" for n in range(5)), category="later")
-    run(ann)
+    ann.run()
     stage.clock.forward(60)
-    run(ann)
+    ann.run()
     assert ann.desk.posts == ["e0", "e1", "e2"]
     assert category_line(stage, "category:later") == ["a", "e3", "e4"]
     stage.clock.forward(1_800)
-    run(ann)
+    ann.run()
     assert ann.desk.posts[3:] == ["a", "e3", "e4"]
 
 
 def test_what_has_waited_for_the_end_does_not_overtake_who_waits_for_room_already(stage: Stage, ann: Worker) -> None:
     send(stage, *(f"e{n}" for n in range(4)), category="later")
-    run(ann)
+    ann.run()
     silence(stage, "host=db1", seconds=1_799, reports=False)
     send(stage, "a", category="later", labels={"host": "db1"})
-    run(ann)
+    ann.run()
     stage.clock.forward(1_800)
     ann.deliver(ann.go(due=1))
-    run(ann)
+    ann.run()
     assert ann.desk.posts == ["e0", "e1", "e2", "e3", "a"]
 
 
@@ -462,22 +462,22 @@ def test_all_that_have_waited_for_the_end_ask_for_room_in_few_takes(redis: Datab
     ann = stage.worker()
     id_ = silence(stage, "host=db1")
     send(stage, *(f"e{n:02}" for n in range(60)), labels={"host": "db1"})
-    run(ann)
+    ann.run()
     expire(stage, id_)
-    run(ann, rounds=5)
+    ann.run(takes=5)
     assert events_posted(ann) == [f"e{n:02}" for n in range(60)]
 
 
 def test_a_silence_begins_at_its_instant(stage: Stage, ann: Worker) -> None:
     silence(stage, "host=db1", seconds=60, from_us=START_US + 60 * US)
     send(stage, "a", labels={"host": "db1"})
-    run(ann)
+    ann.run()
     stage.clock.forward(60)
     send(stage, "b", labels={"host": "db1"})
-    run(ann)
+    ann.run()
     stage.clock.forward(60)
     send(stage, "c", labels={"host": "db1"})
-    run(ann)
+    ann.run()
     assert ann.desk.posts == ["a", "c"]
     assert sentence(stage, "b").startswith("Dropped at 10:54:20: silenced from 10:54:20 until 10:55:20 by anna")
 
@@ -487,11 +487,11 @@ def test_a_replayed_dead_letter_that_is_silenced_is_one_again_also_where_its_cat
 ) -> None:
     mute(stage, "kept")
     send(stage, "a", category="kept")
-    run(ann)
+    ann.run()
     letters = DeadLetters(stage.redis, stage.keys, stage.queue, clock=stage.clock)
     stage.policy = replace(stage.policy, categories={"kept": stage.policy.rule("later")})  # it defers now
     letters.replay(letters.find(Filter()))
-    run(ann)
+    ann.run()
     (letter,) = letters.find(Filter())
     assert (letter.reason, letter.replays) == ("silenced", 1)
 
@@ -507,12 +507,12 @@ def test_a_silenced_event_takes_no_key_and_gives_back_the_one_that_it_had_in_lin
     ann = stage.worker()
     fire(stage, "a", key="x", category="later")
     fire(stage, "b", key="y", category="later")
-    run(ann)
+    ann.run()
     (taken,) = [name for name in stage.places.slots if name.startswith("once:") and stage.held(name)]
     stage.policy = replace(stage.policy, categories={"later": replace(rule, on_limit=on_limit)})
     silence(stage, "category=later", seconds=3_600)
     stage.clock.forward(1_800)
-    run(ann)
+    ann.run()
     assert category_line(stage, "silence:1:later") == (["b"] if on_limit is OnLimit.DEFER else [])
     assert stage.slots(taken) == {}
 
@@ -541,7 +541,7 @@ def test_categories_that_a_silence_names_are_not_dropped_by_the_pre_check(stage:
     ann.follow(version)
     for category in ("errors", "erased", "other"):
         send(stage, *(f"{category}{n}" for n in range(2)), category=category)
-    run(ann)
+    ann.run()
     silence(stage, "category=err*|erased", "host!=web")
     for category in ("errors", "erased", "other"):
         send(stage, f"{category}2", category=category)
@@ -569,13 +569,13 @@ def test_at_its_end_one_line_says_what_it_has_suppressed_where_most_of_it_would_
     for n, channel in enumerate(("#b", "#a", "#b")):
         stage.send(f"e{n}", channel=channel, labels={"host": "db1"}, dedup_key=f"key{n}")
     recover(stage, "r", key="key0", labels={"host": "db1"})
-    run(ann)
+    ann.run()
     assert ann.desk.posts == []
     stage.clock.forward(HOUR_S)
-    run(ann)
+    ann.run()
     assert reports(ann) == []  # workers may still be deciding what they took before the end
     stage.clock.forward(1)
-    run(ann)
+    ann.run()
     assert reports(ann) == [("#b", "Silence by anna ended: 3 suppressed, 2 still firing (host=db1)")]
     assert (stage.total("notices"), stage.total("dropped"), stage.total("sent")) == (1, 4, 0)
     assert stage.redis.keys("*silence:1*") + stage.redis.keys("*firing*") == []
@@ -585,12 +585,12 @@ def test_the_report_says_how_many_of_what_it_suppressed_were_only_deferred(stage
     silence(stage, "host=db1")
     fire(stage, "a", "b", labels={"host": "db1"}, category="later")
     fire(stage, "c", labels={"host": "db1"}, key="other")
-    run(ann)
+    ann.run()
     stage.clock.forward(60)
-    run(ann)  # what waits is counted once, however often it is looked at
+    ann.run()  # what waits is counted once, however often it is looked at
     expire(stage, "1")
     stage.clock.forward(1)
-    run(ann)
+    ann.run()
     assert events_posted(ann) == ["a", "b"]
     said = "Silence by anna ended: 3 suppressed, 2 of them deferred, 2 still firing (host=db1)"
     assert [text for _, text in reports(ann)] == [said]
@@ -602,12 +602,12 @@ def test_the_report_asks_for_room_in_the_global_limits_alone(redis: Database) ->
     silence(stage, "host=db1", seconds=60)
     send(stage, "a", labels={"host": "db1"})
     send(stage, "b")
-    run(ann)
+    ann.run()
     stage.clock.forward(61)
-    run(ann)
+    ann.run()
     assert ann.desk.posts == ["b"]
     stage.clock.forward(1_800)
-    run(ann)
+    ann.run()
     assert [text for _, text in reports(ann)] == ["Silence by anna ended: 1 suppressed (host=db1)"]
     assert stage.slots("category:silences") == {}
 
@@ -618,26 +618,26 @@ def test_no_report_is_posted_where_there_is_nothing_to_tell_or_none_is_wanted(
 ) -> None:
     silence(stage, "host=db1", seconds=60, **facts)
     send(stage, *(f"e{n}" for n in range(events)), labels={"host": "db1"})
-    run(ann)
+    ann.run()
     stage.clock.forward(60)
-    run(ann)
+    ann.run()
     stage.clock.forward(1)
-    run(ann)
+    ann.run()
     assert (ann.desk.posts, stage.snapshot().events, stage.redis.keys("*silence:*")) == ([], 0, [])
 
 
 def test_a_silence_that_is_expired_ends_at_once_and_is_reported(stage: Stage, ann: Worker) -> None:
     id_ = silence(stage, "host=db1")
     send(stage, "a", labels={"host": "db1"})
-    run(ann)
+    ann.run()
     assert expire(stage, id_)
     assert stage.rung == 1
     assert not expire(stage, id_)
     send(stage, "b", labels={"host": "db1"})
-    run(ann)
+    ann.run()
     assert ann.desk.posts == ["b"]
     stage.clock.forward(1)
-    run(ann)
+    ann.run()
     assert [text for _, text in reports(ann)] == ["Silence by anna ended: 1 suppressed (host=db1)"]
 
 
@@ -648,7 +648,7 @@ def test_an_event_that_was_taken_before_the_end_still_counts(stage: Stage, ann: 
     expire(stage, id_)
     ann.dispatch(taken.batch, silences=taken.silences)
     stage.clock.forward(1)
-    run(ann)
+    ann.run()
     assert [text for _, text in reports(ann)] == ["Silence by anna ended: 1 suppressed (host=db1)"]
 
 
@@ -659,7 +659,7 @@ def test_an_event_that_was_taken_before_the_end_does_not_wait_for_it(stage: Stag
     expire(stage, id_)
     ann.dispatch(taken.batch, silences=taken.silences)
     assert opens_at(stage, "silence:1") == START_US
-    run(ann)
+    ann.run()
     assert events_posted(ann) == ["a"]
 
 
@@ -667,24 +667,24 @@ def test_until_resolved_a_silence_ends_with_the_last_that_fires(stage: Stage, an
     silence(stage, "host=db*", until_resolved=True)
     for key in ("x", "y"):
         fire(stage, f"f{key}", f"g{key}", key=key, labels={"host": f"db{key}"})
-    run(ann)
+    ann.run()
     recover(stage, "rx", key="x")
-    run(ann)
+    ann.run()
     assert [each.firing for each in silencing(stage).all()] == [1]
     recover(stage, "ry", key="y")
-    run(ann)
+    ann.run()
     assert silencing(stage).all() == []
     stage.clock.forward(1)
-    run(ann)
+    ann.run()
     assert [text for _, text in reports(ann)] == ["Silence by anna ended: 4 suppressed, 0 still firing (host=db*)"]
 
 
 def test_a_recovery_that_is_older_than_what_fires_ends_nothing(stage: Stage, ann: Worker) -> None:
     silence(stage, "host=db1", until_resolved=True)
     fire(stage, "f", labels={"host": "db1"}, created_at=START_US / US)
-    run(ann)
+    ann.run()
     recover(stage, "r", created_at=START_US / US - 60)
-    run(ann)
+    ann.run()
     assert [each.firing for each in silencing(stage).all()] == [1]
 
 
@@ -694,7 +694,7 @@ def test_a_silence_ends_once_nothing_has_matched_for_a_time_and_a_worker_wakes_f
     for n in range(3):
         stage.clock.forward(599)
         send(stage, f"e{n}", labels={"host": "db1"})
-        run(ann)
+        ann.run()
     assert [each.silence.ends_us for each in silencing(stage).all()] == [stage.clock.now_us + 600 * US]
     ann.go_on()
     assert ann.next_us == stage.clock.now_us + 600 * US
@@ -703,7 +703,7 @@ def test_a_silence_ends_once_nothing_has_matched_for_a_time_and_a_worker_wakes_f
     assert silencing(stage).all() == []
     assert ann.next_us == stage.clock.now_us + US
     stage.clock.forward(1)
-    run(ann)
+    ann.run()
     assert [text for _, text in reports(ann)] == ["Silence by anna ended: 3 suppressed (host=db1)"]
 
 
@@ -712,7 +712,7 @@ def test_what_a_silence_is_said_to_last_is_until_it_is_idle(stage: Stage, ann: W
     stage.clock.forward(60)
     for id_, category in (("a", "errors"), ("b", "kept"), ("c", "later")):
         send(stage, id_, category=category, labels={"host": "db1"})
-    run(ann)
+    ann.run()
     said = "silenced from 10:53:20 until 11:04:20 by anna: db1 moves (silence 1)."
     assert sentence(stage, "a") == f"Dropped at 10:54:20: {said}"
     assert sentence(stage, "b") == f"Dead letter at 10:54:20: {said}"
@@ -733,7 +733,7 @@ def test_another_silence_that_matches_too_is_not_idle(stage: Stage, ann: Worker)
     silence(stage, "category=errors", seconds=2 * HOUR_S)
     stage.clock.forward(599)
     send(stage, "a", labels={"host": "db1"})
-    run(ann)
+    ann.run()
     assert suppressed(stage) == {"1": 0, "2": 1}
     assert next(each.silence.ends_us for each in silencing(stage).all()) == stage.clock.now_us + 600 * US
 
@@ -747,16 +747,16 @@ def test_a_silence_that_has_begun_holds_after_a_step_back_of_the_clock_and_lasts
     stage.clock.forward(60)
     ann.notice_step(-86_400 * US)
     send(stage, "a", labels={"host": "db1"})
-    run(ann)
+    ann.run()
     assert suppressed(stage) == {"1": 1, later: 0}
     assert [each.silence.until_us for each in silencing(stage).all()] == [
         UNTIL_US - 86_400 * US,
         UNTIL_US + 60 * US + HOUR_S * US,
     ]
     stage.clock.forward(HOUR_S - 120)
-    run(ann)
+    ann.run()
     send(stage, "b", labels={"host": "db1"})
-    run(ann)
+    ann.run()
     assert (suppressed(stage), events_posted(ann)) == ({later: 0}, ["b"])
 
 
@@ -764,7 +764,7 @@ def test_after_a_step_back_of_the_clock_a_silence_is_idle_within_its_time(stage:
     silence(stage, "host=db1", seconds=200_000, idle_us=600 * US)
     stage.clock.forward(500)
     send(stage, "a", labels={"host": "db1"})
-    run(ann)
+    ann.run()
     stage.clock.forward(60)
     ann.notice_step(-120 * US)
     assert [each.silence.ends_us for each in silencing(stage).all()] == [stage.clock.now_us + 600 * US]
@@ -776,19 +776,19 @@ def test_what_fired_before_a_step_back_of_the_clock_is_over_with_the_recovery_af
     silence(stage, "host=db1", seconds=200_000, until_resolved=True)
     stage.clock.forward(60)
     fire(stage, "a", labels={"host": "db1"})
-    run(ann)
+    ann.run()
     ann.notice_step(-30 * US)
     recover(stage, "r", labels={"host": "db1"})
-    run(ann)
+    ann.run()
     assert silencing(stage).all() == []
 
 
 def test_the_resolved_of_a_posted_message_passes_a_silence(stage: Stage, ann: Worker) -> None:
     fire(stage, "f", labels={"host": "db1"})
-    run(ann)
+    ann.run()
     silence(stage, "host=db1")
     recover(stage, "r", labels={"host": "db1"})
-    run(ann)
+    ann.run()
     assert len(ann.desk.edits) == 1
     assert suppressed(stage) == {"1": 0}
 
@@ -796,10 +796,10 @@ def test_the_resolved_of_a_posted_message_passes_a_silence(stage: Stage, ann: Wo
 def test_a_recovery_that_would_be_a_message_is_silenced(stage: Stage, ann: Worker) -> None:
     ann.desk.can_update = False
     fire(stage, "f", labels={"host": "db1"})
-    run(ann)
+    ann.run()
     silence(stage, "host=db1")
     recover(stage, "r", labels={"host": "db1"})
-    run(ann)
+    ann.run()
     assert (ann.desk.posts, suppressed(stage)) == (["f"], {"1": 1})
     assert sentence(stage, "r").startswith("Dropped at 10:53:20: silenced")
 
@@ -807,11 +807,11 @@ def test_a_recovery_that_would_be_a_message_is_silenced(stage: Stage, ann: Worke
 def test_a_report_that_cannot_be_posted_is_tried_again_for_a_day(stage: Stage, ann: Worker) -> None:
     silence(stage, "host=db1", seconds=60)
     send(stage, "a", labels={"host": "db1"})
-    run(ann)
+    ann.run()
     ann.desk.reply = lambda _: Rejected("channel_not_found", "there is no such channel")
     stage.clock.forward(61)
     for _ in range(26):
-        run(ann)
+        ann.run()
         stage.clock.forward(HOUR_S)
     assert len(reports(ann)) == 24
     assert (stage.total("notices"), stage.snapshot().events) == (0, 0)
@@ -821,11 +821,11 @@ def test_a_report_that_waits_is_no_parked_event(stage: Stage, ann: Worker) -> No
     silence(stage, "host=db1", seconds=60)
     send(stage, "a", "b", labels={"host": "db1"})
     send(stage, "c", category="later", labels={"host": "db1"})
-    run(ann)
+    ann.run()
     events = ParkedEvents(stage.redis, stage.keys, stage.queue, stage.policy, remember_us=0, clock=stage.clock)
     assert events.count() == len(list(events.find(ParkedFilter()))) == 1
     stage.clock.forward(60)
-    run(ann)
+    ann.run()
     assert (events.count(), stage.snapshot().parked_with_digests) == (0, 1)
 
 
@@ -833,14 +833,14 @@ def test_a_report_whose_channel_is_gone_goes_to_the_fallback(stage: Stage, ann: 
     stage.policy = replace(stage.policy, defaults=replace(stage.policy.defaults, fallback="#ops"))
     silence(stage, "host=db1", seconds=60)
     send(stage, "a", labels={"host": "db1"})
-    run(ann)
+    ann.run()
     ann.desk.reply = lambda message: (
         Receipt("#ops", "1.5") if message.channel == "#ops" else Rejected("is_archived", "archived")
     )
     stage.clock.forward(60)
-    run(ann)
+    ann.run()
     stage.clock.forward(1)
-    run(ann)
+    ann.run()
     gone, posted = ann.desk.messages
     assert (gone.channel, posted.channel) == (UNPACED, "#ops")
     assert posted.text.splitlines()[1:] == [gone.text]
@@ -850,9 +850,9 @@ def test_a_report_whose_channel_is_gone_goes_to_the_fallback(stage: Stage, ann: 
 def test_a_report_whose_worker_dies_while_posting_is_found_and_not_posted_again(stage: Stage, ann: Worker) -> None:
     silence(stage, "host=db1", seconds=60)
     send(stage, "a", labels={"host": "db1"})
-    run(ann)
+    ann.run()
     stage.clock.forward(60)
-    run(ann)
+    ann.run()
     stage.clock.forward(1)
     (started,) = ann.go()
     bob = stage.worker("bob")
@@ -860,7 +860,7 @@ def test_a_report_whose_worker_dies_while_posting_is_found_and_not_posted_again(
         {id_: Receipt(search.channel, "1.5") for id_ in search.event_ids}, Absent()
     )
     keep_beating(stage, 40, "bob")
-    run(bob)
+    bob.run()
     assert [each.event_ids for each in bob.desk.searches] == [(started.candidate.leased.name,)]
     assert (bob.desk.posts, stage.total("notices"), stage.snapshot().events) == ([], 1, 0)
 
@@ -876,7 +876,7 @@ def test_a_worker_that_dies_with_silenced_events_counts_them_once(stage: Stage, 
     bob.dispatch(taken.batch, silences=taken.silences)
     bob.dispatch(taken.batch, silences=taken.silences)
     assert suppressed(stage) == {"1": 2}
-    run(stage.worker("carl"))  # lets all lines ask again
+    stage.worker("carl").run()  # lets all lines ask again
     assert suppressed(stage) == {"1": 2}
 
 
@@ -885,19 +885,19 @@ def test_beyond_10000_keys_a_silence_lasts_until_its_end_and_its_report_says_at_
 ) -> None:
     id_ = silence(stage, "host=db1", until_resolved=True)
     fire(stage, "a", key="x", labels={"host": "db1"})
-    run(ann)
+    ann.run()
     stage.redis.zadd(stage.keys.firing(id_), {f"subject{n}": START_US for n in range(9_998)})
     fire(stage, "b", key="y", labels={"host": "db1"})
     fire(stage, "c", key="z", labels={"host": "db1"})
-    run(ann)
+    ann.run()
     assert stage.redis.zcard(stage.keys.firing(id_)) == 10_000
     recover(stage, "r", key="y")
-    run(ann)
+    ann.run()
     assert len(silencing(stage).all()) == 1
     stage.clock.forward(HOUR_S)
-    run(ann)
+    ann.run()
     stage.clock.forward(1)
-    run(ann)
+    ann.run()
     assert [text for _, text in reports(ann)] == [
         "Silence by anna ended: 3 suppressed, at least 9999 still firing (host=db1)"
     ]
@@ -907,7 +907,7 @@ def test_of_a_silence_100_channels_are_counted_apart(stage: Stage, ann: Worker) 
     id_ = silence(stage, "host=db1")
     for n in range(102):
         stage.send(f"e{n}", channel=f"#c{n}", labels={"host": "db1"})
-    run(ann)
+    ann.run()
     counted = [name for name in stage.redis.hkeys(stage.keys.tally(f"silence:{id_}")) if name.startswith(b"to ")]
     assert (len(counted), suppressed(stage)) == (100, {id_: 102})
 
@@ -920,9 +920,9 @@ def test_a_preview_counts_the_newest_decisions_by_the_same_function(stage: Stage
     stage.clock.forward(1)
     send(stage, "c", labels={"host": "db2"}, priority="high")
     send(stage, "d", labels={"host": "web"})
-    run(ann)
+    ann.run()
     stage.send("a")
-    run(ann)
+    ann.run()
     decisions = Decisions(stage.redis, stage.keys)
     seen = preview(parse_matchers("host=db*"), decisions)
     assert replace(seen, newest=()) == Preview(3, 4, START_US + US, {"high": 1, "normal": 2})

@@ -7,7 +7,7 @@ from typing import Any
 
 from dispatcher.core.limits import Admitted, Scope
 from dispatcher.core.ports import Admitting, Asking, Gate
-from tests.support.stage import UNPACED, Stage, Worker
+from tests.support.stage import UNPACED, Stage
 
 
 def send(stage: Stage, *ids: str, **fields: Any) -> None:  # noqa: ANN401 - an Event's
@@ -42,16 +42,6 @@ def keep_beating(stage: Stage, seconds: int, *alive: str) -> None:
         stage.clock.forward(10)
         for owner in alive:
             stage.worker(owner).renew()
-
-
-def run(worker: Worker, rounds: int = 50) -> None:
-    """Take, post and settle all there is to do at this instant; ``AssertionError`` where that does not end."""
-    for _ in range(rounds):
-        taken = worker.take()
-        if not taken.batch:
-            return
-        worker.deliver(worker.dispatch(taken.batch, silences=taken.silences))
-    raise AssertionError(f"{worker.owner} found something to do in each of {rounds} takes")
 
 
 class WatchedGate:

@@ -423,7 +423,7 @@ def silences(redis: Database) -> None:
     taken = ann.take()
     hands.expire(by_word)
     hands.expire(by_word)
-    ann.deliver(ann.dispatch(taken.batch, silences=taken.silences))
+    ann.finish(taken)
     explain_all(stage, "a", "c")
     stage.snapshot()
     stage.clock.forward(31)

@@ -325,10 +325,18 @@ class Worker:
         clock = self.stage.clock
         clock.now_us = max(clock.now_us + 1, self.next_us or 0)
 
-    def run(self) -> None:
-        """Take, post and settle all there is to do at this instant."""
-        while (taken := self.take()).batch:
-            self.deliver(self.dispatch(taken.batch, silences=taken.silences))
+    def run(self, takes: int = 1_000) -> None:
+        """Take, post and settle all there is to do at this instant; ``AssertionError`` where that does not end."""
+        for _ in range(takes):
+            taken = self.take()
+            if not taken.batch:
+                return
+            self.finish(taken)
+        raise AssertionError(f"{self.owner} found something to do in each of {takes} takes")
+
+    def finish(self, taken: Taken) -> None:
+        """Decide a batch, post and settle."""
+        self.deliver(self.dispatch(taken.batch, silences=taken.silences))
 
     def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         """Make outcomes durable; which of them were."""

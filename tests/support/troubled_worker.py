@@ -133,7 +133,7 @@ class TroubledWorker(Worker):
         self.trouble = die
 
     def finish(self, taken: Taken) -> None:
-        """Decide a batch, post and settle; by other limits where these have changed meanwhile."""
+        """As any worker; by other limits where these have changed meanwhile."""
         batch: list[Leased | Undecodable] = [*taken.batch]
         while batch:
             try:
@@ -145,10 +145,6 @@ class TroubledWorker(Worker):
                 batch = [*error.undecided]
             else:
                 return
-
-    def run(self) -> None:
-        while (taken := self.take()).batch:
-            self.finish(taken)
 
     def _note(self, name: str, argument: Any) -> Callable[[], object]:  # noqa: ANN401 - of any step
         self.steps += 1

@@ -18,7 +18,6 @@ from dispatcher.core.event import job_id_for
 from dispatcher.settings.limits_file import read_limits
 from dispatcher.store.audit import Audit
 from tests.support.commands import ended, run, run_typing, started
-from tests.support.deferral import run as work
 from tests.support.delay_proxy import DelayProxy
 from tests.support.in_process import InProcess
 from tests.support.processes import until
@@ -60,10 +59,10 @@ def waiting(stage: Stage) -> list[str]:
     ann = stage.worker("ann")
     stage.clock.now_us -= 5_400 * 1_000_000
     stage.send("deploy 1", "deploy 2", category="deploys")
-    work(ann)
+    ann.run()
     stage.clock.now_us += 5_400 * 1_000_000
     stage.send("report-1", "report-2", "report-3", category="reports", channel="#ops")
-    work(ann)
+    ann.run()
     ids = ["deploy 2", "report-2", "report-3"]
     stage.redis.delete(stage.keys.leases)
     return ids
@@ -130,7 +129,7 @@ def test_a_long_text_is_cut_to_the_width_and_does_nothing_to_a_terminal(
 ) -> None:
     stage.send("first", category="deploys")
     stage.send_unnamed("deploys", "\x1b[31m[red]text " + "x" * 300)
-    work(stage.worker("ann"))
+    stage.worker("ann").run()
     monkeypatch.setenv("COLUMNS", str(width))
     out = inside("parked", "list").out
     (line,) = (line for line in out.splitlines() if "[red]" in line)
@@ -265,7 +264,7 @@ def many(stage: Stage) -> None:
     ann = stage.worker("ann")
     for first in range(0, MANY, 300):
         stage.send(*(f"e{n}" for n in range(first, first + 300)), category="reports")
-        work(ann)
+        ann.run()
     stage.redis.delete(stage.keys.leases)
 
 

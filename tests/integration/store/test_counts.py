@@ -11,7 +11,7 @@ from dispatcher.core.units import US, Lane
 from dispatcher.store.counts import Counts, read_minutes
 from dispatcher.store.parked_events import Cancelled, ParkedEvents, ParkedFilter
 from dispatcher.store.silences import Silencing
-from tests.support.deferral import run, send
+from tests.support.deferral import send
 from tests.support.doubles import START_US
 from tests.support.stage import UNPACED, Stage, Worker
 
@@ -55,14 +55,14 @@ def minutes(stage: Stage, most: int = 2) -> list[Counts]:
 def test_what_each_limit_and_each_mute_drops_is_counted_apart(stage: Stage, ann: Worker) -> None:
     send(stage, "a", "b", "c", "d", category="errors")
     send(stage, "e", "f", category="hosts", labels={"host": "db1"})
-    run(ann)
+    ann.run()
     send(stage, "g", category="errors")
-    run(ann)  # the pre-check drops it
+    ann.run()  # the pre-check drops it
     Silencing(stage.redis, stage.keys, clock=stage.clock).mute("quiet", US, "ed", "known")
     send(stage, "h", "i", category="quiet")
     send(stage, "x", "y", category="deploys")
     send(stage, "j", "k", "l", "m", category="news")
-    run(ann)
+    ann.run()
     assert ended(stage, "dropped") == {
         ("errors", "limit:category"): 2,
         ("hosts", "limit:label"): 1,
@@ -77,7 +77,7 @@ def test_dead_letters_digests_and_what_was_cancelled_are_counted_by_reason(stage
     send(stage, "c", "d", "e", category="later")
     send(stage, "f", "g", "h", "i", category="told")
     stage.redis.rpush(stage.queue.lane(Lane.NORMAL), "gone")
-    run(ann)
+    ann.run()
     stage.send("j", category="errors", channel="#archived")
     (started,) = ann.go()
     ann.answer(started, Rejected("is_archived", "archived"))
@@ -102,17 +102,17 @@ def test_an_event_is_received_once_in_a_category_however_often_it_is_parked_and_
 ) -> None:
     send(stage, "first", "waits", category="later")
     send(stage, "scheduled", category="errors", not_before=(START_US / US) + MINUTE_S)
-    run(ann)
+    ann.run()
     assert received(stage) == {"later": 2, "errors": 1}
     ann.give_back()
     stage.clock.forward(MINUTE_S)
     send(stage, "a", "b", "c", category="errors")
     batch = ann.take(new=0).batch
-    run(ann)
+    ann.run()
     ann.deliver(ann.dispatch(batch))  # the scheduled event is refused now, in the step that decides about it
     assert (ended(stage, "dropped"), received(stage)) == ({("errors", "limit:category"): 1}, {"later": 2, "errors": 4})
     stage.clock.forward(1_800)
-    run(ann)
+    ann.run()
     assert (ended(stage, "sent")["later", ""], received(stage)["later"]) == (2, 2)
 
 
@@ -120,13 +120,13 @@ def test_an_event_keeps_its_name_in_the_books_whatever_limits_follow(stage: Stag
     stage.redis.zadd(stage.keys.names, {f"name{n}": n for n in range(1_000)})
     instant = START_US / US + MINUTE_S
     send(stage, "a", "b", category="new", not_before=instant)
-    run(ann)
+    ann.run()
     assert received(stage) == {"other": 2}
     ann.follow(stage.put_in_force(f"{LIMITS}  new: {{limits: [1/30m]}}\n"))
     stage.clock.forward(MINUTE_S)
-    run(ann)
+    ann.run()
     send(stage, "c", category="new")
-    run(ann)
+    ann.run()
     assert (ended(stage, "sent"), received(stage)) == ({("other", ""): 1}, {"other": 2, "new": 1})
     assert ended(stage, "dropped") == {("other", "limit:category"): 1, ("new", "limit:category"): 1}
 
@@ -141,7 +141,7 @@ def test_each_minute_counts_what_came_and_what_ended_in_it(stage: Stage, ann: Wo
     ann.deliver(started)
     send(stage, "e", category="errors")
     stage.redis.rpush(stage.queue.lane(Lane.NORMAL), "a")
-    run(ann)
+    ann.run()
     now, before = minutes(stage)
     totals = ("received", "sent", "dropped", "duplicate")
     assert [before.total(each) for each in totals] == [4, 0, 1, 0]
@@ -152,20 +152,20 @@ def test_each_minute_counts_what_came_and_what_ended_in_it(stage: Stage, ann: Wo
 
 def test_after_a_step_back_of_the_clock_the_earlier_minute_goes_on(stage: Stage, ann: Worker) -> None:
     send(stage, "a", category="errors")
-    run(ann)
+    ann.run()
     stage.clock.forward(3 * MINUTE_S)
     send(stage, "b", category="errors")
-    run(ann)
+    ann.run()
     stage.clock.forward(-3 * MINUTE_S)
     send(stage, "c", category="errors")
-    run(ann)
+    ann.run()
     stage.clock.forward(3 * MINUTE_S)
     assert [minute.total("sent") for minute in minutes(stage, 5)] == [1, 0, 0, 2, 0]
 
 
 def test_a_minute_lives_for_two_days(stage: Stage, ann: Worker) -> None:
     send(stage, "a", category="errors")
-    run(ann)
+    ann.run()
     hours = stage.redis.ttl(stage.keys.minute(THIS_MINUTE)) / 3_600
     assert 48 <= hours <= 49.1
 
@@ -184,13 +184,13 @@ def test_the_books_do_not_balance_if_a_reason_counts_more_than_its_outcome(
     stage: Stage, ann: Worker, field: str, said: str
 ) -> None:
     send(stage, "a", "b", "c", "d", category="errors")
-    run(ann)
+    ann.run()
     stage.redis.hincrby(stage.keys.totals, field, 1)
     assert stage.snapshot().imbalances() == [said]
 
 
 def test_the_books_do_not_balance_if_fewer_events_are_held_than_are_parked(stage: Stage, ann: Worker) -> None:
     send(stage, "a", "b", category="later")
-    run(ann)
+    ann.run()
     stage.redis.hincrby(stage.keys.totals, "held later", -1)
     assert stage.snapshot().imbalances() == ["held by category is 0, but parked is 1"]

@@ -20,7 +20,7 @@ from dispatcher.core.reconciliation import scans
 from dispatcher.core.states import DeadLettered, Leased, Unconfirmed, Undecodable
 from dispatcher.core.units import US, Lane
 from dispatcher.errors import GateUnavailable, InvalidEvent
-from tests.support.deferral import Between, category_line, keep_beating, marks, opens_at, posted, run, send
+from tests.support.deferral import Between, category_line, keep_beating, marks, opens_at, posted, send
 from tests.support.doubles import NOTHING_TO_READ, START_US
 from tests.support.servers import Database
 from tests.support.stage import BACKOFF_US, LEASE_US, UNPACED, Stage, Worker, policy_of
@@ -178,7 +178,7 @@ def test_a_refusal_is_stale_if_its_slot_is_given_back_before_the_event_is_lined_
     batch = bob.take().batch
     dispatch_while(bob, batch, lambda: ann.answer(first, UNDELIVERABLE))
     assert category_line(stage) == ["b"]
-    run(bob)
+    bob.run()
     assert posted(stage) == ["a", "b"]
 
 
@@ -189,14 +189,14 @@ def test_a_head_that_was_refused_while_a_slot_was_given_back_asks_again_at_once(
     posts = ann.go()
     ann.answer(posts[0], Receipt(UNPACED, "1.0"))
     send(stage, "b", "c")
-    run(ann)
+    ann.run()
     assert category_line(stage) == ["b", "c"]
     eve = stage.worker("eve")
     head = eve.take().batch
     assert [each.id for each in head] == ["b"]
     dispatch_while(eve, head, lambda: ann.answer(posts[1], UNDELIVERABLE))
     assert category_line(stage) == ["b", "c"]
-    run(eve)
+    eve.run()
     assert (posted(stage), category_line(stage)) == (["x", "a", "b"], ["c"])
 
 
@@ -204,19 +204,19 @@ def test_an_opening_instant_is_stale_if_a_slot_was_given_back_since(redis: Datab
     stage = Stage(redis, policy_of("", "2/1m", on_limit=OnLimit.DEFER))
     ann, eve = stage.worker("ann"), stage.worker("eve")
     send(stage, "x")
-    run(ann)
+    ann.run()
     keep_beating(stage, 10, "ann", "eve")
     send(stage, "a")
     (post,) = ann.go()
     send(stage, "b", "c")
-    run(ann)
+    ann.run()
     keep_beating(stage, 50, "ann", "eve")
     head = eve.take(new=0, due=1).batch
     assert [each.id for each in head] == ["b"]
     started = eve.dispatch(head)
     ann.answer(post, UNDELIVERABLE)
     eve.deliver(started)
-    run(eve)
+    eve.run()
     assert posted(stage) == ["x", "a", "b", "c"]
 
 
@@ -232,7 +232,7 @@ def test_a_refused_event_gives_back_the_slots_of_its_dead_worker_to_waiting_even
     charge(stage, "somebody", "category:errors")
     charge(stage, "somebody", "global")
     send(stage, "g", category="deploys")
-    run(bob)
+    bob.run()
     assert (posted(stage), category_line(stage)) == (["g"], ["a"])
     assert set(stage.slots("global")) == {"somebody", "g"}
 
@@ -249,15 +249,15 @@ def test_a_waiting_event_takes_a_slot_of_its_guarantee_or_of_shared_whichever_co
     stage = Stage(redis, replace(policy_of("3/1h", ""), categories=categories, defaults=rule(OnLimit.DROP)))
     ann = stage.worker()
     send(stage, "a", category=first)
-    run(ann)
+    ann.run()
     stage.clock.forward(10)
     send(stage, "b", category=second)
     (post,) = ann.go()
     send(stage, "c")
-    run(ann)
+    ann.run()
     assert opens_at(stage, awaited) == START_US + 3_600 * US
     ann.answer(post, UNDELIVERABLE)
-    run(ann)
+    ann.run()
     assert posted(stage) == ["a", "b", "c"]
 
 
@@ -272,60 +272,60 @@ def guaranteed(redis: Database) -> Stage:
 def test_a_guarantee_is_used_though_older_events_wait_for_what_the_guarantees_leave(guaranteed: Stage) -> None:
     ann = guaranteed.worker()
     send(guaranteed, "d1", category="deploys")
-    run(ann)
+    ann.run()
     guaranteed.clock.forward(10)
     send(guaranteed, "e1", "e2")
-    run(ann)
+    ann.run()
     send(guaranteed, "d2", "d3", category="deploys")
     send(guaranteed, "e3", "e4")
-    run(ann)
+    ann.run()
     guaranteed.clock.forward(590)
-    run(ann)
+    ann.run()
     assert posted(guaranteed) == ["d1", "e1", "e2", "d2"]
     guaranteed.clock.forward(10)
-    run(ann)
+    ann.run()
     assert posted(guaranteed) == ["d1", "e1", "e2", "d2", "e3", "e4"]
 
 
 def test_a_guaranteed_category_goes_on_with_what_all_share_when_its_guarantee_is_used_up(guaranteed: Stage) -> None:
     ann = guaranteed.worker()
     send(guaranteed, "e1", "e2", "e3", "e4", "e5")
-    run(ann)
+    ann.run()
     assert posted(guaranteed) == ["e1", "e2", "e3"]
     guaranteed.clock.forward(600)
-    run(ann)
+    ann.run()
     assert posted(guaranteed) == ["e1", "e2", "e3", "e4", "e5"]
 
 
 def test_a_slot_of_a_guarantee_that_comes_back_is_used_at_once(guaranteed: Stage) -> None:
     ann = guaranteed.worker()
     send(guaranteed, "d1", category="deploys")
-    run(ann)
+    ann.run()
     guaranteed.clock.forward(10)
     send(guaranteed, "e1", "e2")
     posts = ann.go()
     send(guaranteed, "d2", category="deploys")
     send(guaranteed, "e3")
-    run(ann)
+    ann.run()
     for post in posts:
         ann.answer(post, UNDELIVERABLE if post.candidate.leased.id == "e1" else Receipt(UNPACED, "1.0"))
-    run(ann)
+    ann.run()
     assert "e3" in posted(guaranteed)
 
 
 def test_what_all_share_is_used_at_once_when_an_event_moves_from_it_to_its_guarantee(guaranteed: Stage) -> None:
     ann = guaranteed.worker()
     send(guaranteed, "e1", "e2")
-    run(ann)
+    ann.run()
     send(guaranteed, "e3")
     (post,) = ann.go()
     send(guaranteed, "d1", category="deploys")
     ann.answer(post, RateLimitedBySlack(700 * US, "ratelimited"))
-    run(ann)
+    ann.run()
     assert "e3" in guaranteed.held("shared")
     for seconds in (600, 100):
         guaranteed.clock.forward(seconds)
-        run(ann)
+        ann.run()
     assert posted(guaranteed)[3:] == ["e3", "d1"]
 
 
@@ -351,24 +351,24 @@ def deferring(categories: str, max_age: str = "24h") -> str:
 def test_a_guarantee_that_was_given_later_is_used_though_older_events_wait(following: tuple[Stage, Worker]) -> None:
     stage, ann = following
     send(stage, "d1", "d2", category="deploys")
-    run(ann)
+    ann.run()
     send(stage, *(f"d{n}" for n in range(3, 6)), category="deploys")
     send(stage, "e1")
-    run(ann)
+    ann.run()
     assert posted(stage) == ["d1", "d2"]
     ann.follow(stage.put_in_force(deferring("{errors: {guarantee: 1}, vip: {}}")))
-    run(ann)
+    ann.run()
     assert posted(stage) == ["d1", "d2", "e1"]
 
 
 def test_a_max_age_that_was_shortened_ends_what_waits_behind_the_first_too(following: tuple[Stage, Worker]) -> None:
     stage, ann = following
     send(stage, *(f"d{n}" for n in range(6)), category="deploys")
-    run(ann)
+    ann.run()
     ann.follow(stage.put_in_force(deferring("{errors: {}, vip: {guarantee: 1}}", max_age="8s")))
-    run(ann)
+    ann.run()
     stage.clock.forward(9)
-    run(ann)
+    ann.run()
     assert (stage.total("sent"), stage.total("dead")) == (2, 4)
 
 
@@ -399,7 +399,7 @@ def test_an_event_that_killed_three_workers_gives_back_what_it_held(redis: Datab
         assert stage.worker(f"victim{n}").taken() == ["a"]
         assert set(stage.held("category:errors")) == {"a"}
         keep_beating(stage, LEASE_S, "keeper")
-    run(stage.worker("bob"))
+    stage.worker("bob").run()
     assert [letter["reason"] for letter in stage.letters()] == [Reason.EXHAUSTED]
     assert stage.slots("category:errors") == {}
 
@@ -412,7 +412,7 @@ def test_an_event_of_a_removed_category_gives_back_the_slots_of_its_dead_worker(
     assert set(stage.slots("global")) == {"a"}
     stage.policy = replace(stage.policy, reject_unknown=True)
     keep_beating(stage, LEASE_S, "bob")
-    run(stage.worker("bob"))
+    stage.worker("bob").run()
     assert [letter["code"] for letter in stage.letters()] == ["unknown_category"]
     assert stage.slots("global") == {}
 
@@ -429,7 +429,7 @@ def test_an_event_that_cannot_be_read_at_its_turn_frees_its_channel_for_the_next
         stage.keys.events, "b", header + b"\n" + payload.replace(b"text of b", b"")
     )  # as a stricter version sees it
     stage.clock.forward(10)
-    run(ann)
+    ann.run()
     assert [(letter["id"], letter["reason"]) for letter in stage.letters()] == [("b", Reason.INVALID)]
     assert posted(stage) == ["a", "c"]
     assert stage.posting("#x") is None

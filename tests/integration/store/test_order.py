@@ -14,7 +14,7 @@ from dispatcher.core.policy import CategoryRule, OnLimit
 from dispatcher.core.posts import Ambiguous, Receipt, Rejected, Retryable
 from dispatcher.core.states import Leased
 from dispatcher.core.units import US
-from tests.support.deferral import Between, category_line, keep_beating, marks, opens_at, posted, run, send
+from tests.support.deferral import Between, category_line, keep_beating, marks, opens_at, posted, send
 from tests.support.doubles import NOTHING_TO_READ, START_US
 from tests.support.invariants import INF
 from tests.support.servers import Database
@@ -174,7 +174,7 @@ def test_an_earlier_event_of_a_paced_channel_that_is_being_decided_goes_first(
     assert stage.line("#general") == ["b"]
     ann.deliver(ann.dispatch(before))
     ann.decided()
-    run(bob)
+    bob.run()
     assert posted(stage) == ["a", "b"]
 
 
@@ -190,9 +190,9 @@ def test_a_channel_without_pace_waits_for_no_decision(stage: Stage, ann: Worker,
 
 def test_of_a_scope_whose_head_is_being_decided_nobody_gets_another_one(stage: Stage, ann: Worker, bob: Worker) -> None:
     send(stage, "a", "b", "low", priority="low")
-    run(ann)
+    ann.run()
     send(stage, "high", priority="high")
-    run(ann)
+    ann.run()
     stage.clock.now_us += WINDOW_US
     assert ann.taken() == ["high"]
     assert opens_at(stage, "category:errors") == INF
@@ -204,7 +204,7 @@ def test_after_the_first_head_as_many_follow_as_there_is_room(redis: Database) -
     stage = Stage(redis, policy_of("", "5/30m", on_limit=OnLimit.DEFER))
     ann = stage.worker()
     send(stage, *(f"e{n:02}" for n in range(14)))
-    run(ann)
+    ann.run()
     stage.clock.now_us += WINDOW_US
     batches = []
     for _ in range(3):
@@ -223,10 +223,10 @@ def test_a_line_waits_for_the_scope_that_refused_its_head_last(redis: Database) 
     send(stage, "a", "b", category="fast")
     send(stage, "s1", "s2", "s3", category="slow")
     send(stage, "c", category="fast")
-    run(ann)
+    ann.run()
     assert stage.redis.hgetall(stage.keys.awaited) == {b"category:slow": b"global", b"category:fast": b"global"}
     stage.clock.forward(60)
-    run(ann)
+    ann.run()
     assert posted(stage) == ["a", "b", "s1", "c"]
     assert stage.redis.hgetall(stage.keys.awaited) == {b"category:slow": b"category:slow"}
     assert opens_at(stage, "category:slow") == START_US + 60 * US + WINDOW_US
@@ -238,7 +238,7 @@ def test_a_head_that_is_refused_again_finds_its_place_in_a_full_line(redis: Data
     stage = Stage(redis, replace(policy, categories={"errors": replace(policy.defaults, max_parked=2)}))
     ann, bob = stage.worker("ann"), stage.worker("bob")
     send(stage, "a", "b", "c")
-    run(ann)
+    ann.run()
     stage.clock.now_us += WINDOW_US
     head = ann.take().batch
     send(stage, "d")
@@ -257,7 +257,7 @@ def test_an_admitted_event_asks_again_without_standing_in_line(stage: Stage, ann
     ann.answer(first, Retryable("refused", "connection refused"))
     ann.answer(second, Receipt("C1", "1.0"))
     send(stage, "c", priority="high")
-    run(ann)
+    ann.run()
     assert category_line(stage) == ["c"]
     stage.clock.now_us += BACKOFF_US
     assert [each.candidate.leased.id for each in ann.go(new=0)] == ["a"]
@@ -271,13 +271,13 @@ def test_a_line_refused_for_a_held_slot_goes_on_a_window_after_the_post(redis: D
     (first,) = ann.go()
     ann.answer(first, Retryable("refused", "connection refused"))
     send(stage, "b")
-    run(ann)
+    ann.run()
     assert category_line(stage) == ["b"]
     stage.clock.now_us += BACKOFF_US
-    run(ann)
+    ann.run()
     assert posted(stage) == ["a", "a"]
     keep_beating(stage, 60, ann.owner)
-    run(ann)
+    ann.run()
     assert posted(stage) == ["a", "a", "b"]
 
 
@@ -292,14 +292,14 @@ def test_an_admitted_event_that_was_refused_for_a_held_slot_asks_again_within_a_
     send(stage, "held")
     (second,) = ann.go(due=0)
     ann.answer(second, Retryable("refused", "connection refused"))
-    run(ann)
+    ann.run()
     assert stage.snapshot().timers == 2
     stage.clock.now_us += BACKOFF_US
-    run(ann)
+    ann.run()
     assert posted(stage) == ["unknown", "held", "held"]
     for _ in range(7):
         keep_beating(stage, 10, "ann")
-        run(ann)
+        ann.run()
     assert posted(stage) == ["unknown", "held", "held", "unknown"]
 
 
@@ -310,12 +310,12 @@ def test_a_line_refused_for_a_held_slot_goes_on_after_the_worker_that_charged_it
     (first,) = ann.go()
     ann.answer(first, Retryable("refused", "connection refused"))
     send(stage, "b")
-    run(ann)
+    ann.run()
     stage.clock.now_us += BACKOFF_US
     assert [each.candidate.leased.id for each in ann.go()] == ["a"]
     for _ in range(20):
         keep_beating(stage, 10, "eve")
-        run(eve)
+        eve.run()
     assert posted(stage) == ["a", "a", "a", "b"]
 
 
@@ -328,7 +328,7 @@ def test_a_held_slot_that_is_charged_lets_nobody_pass_while_a_head_is_being_deci
     first, second = ann.go(new=2)
     ann.answer(first, Receipt(UNPACED, "1.0"))
     ann.answer(second, Retryable("refused", "connection refused"))
-    run(ann)
+    ann.run()
     assert category_line(stage) == ["b", "c"]
     stage.clock.now_us += BACKOFF_US
     held = bob.take().batch
@@ -344,10 +344,10 @@ def test_an_event_that_was_deferred_and_then_admitted_waits_for_its_channel_alon
     stage = Stage(redis, policy_of("", "1/1m", pace="1/10s", on_limit=OnLimit.DEFER))
     ann = stage.worker()
     stage.send("a", "b", channel="#ops")
-    run(ann)
+    ann.run()
     stage.clock.forward(55)
     stage.send("x", category="deploys", channel="#ops")
-    run(ann)
+    ann.run()
     stage.clock.forward(5)
     (head,) = ann.take().batch
     assert ann.dispatch([head]) == []
@@ -365,7 +365,7 @@ def test_an_event_that_was_deferred_and_then_admitted_waits_for_its_channel_alon
 
 def test_a_head_whose_worker_dies_stands_in_its_line_again(stage: Stage, ann: Worker, bob: Worker) -> None:
     send(stage, "a", "b", "c", "d")
-    run(ann)
+    ann.run()
     stage.clock.now_us += WINDOW_US
     bob.renew()
     stage.clock.forward(2)
@@ -384,7 +384,7 @@ def test_a_slot_charged_before_its_worker_ended_is_freed_when_the_event_is_refus
     stage = Stage(redis, replace(policy, categories={"errors": rule}))
     ann, bob = stage.worker("ann"), stage.worker("bob")
     send(stage, "a", "b")
-    run(bob)
+    bob.run()
     keep_beating(stage, 60, "bob")
     (head,) = ann.take().batch
     assert isinstance(head, Leased)
@@ -406,7 +406,7 @@ def the_only_head(stage: Stage) -> Worker:
     stage.policy = policy_of("1/1m", "", on_limit=OnLimit.DEFER)
     ann = stage.worker("ann")
     send(stage, "a", "b")
-    run(ann)
+    ann.run()
     keep_beating(stage, 60, "bob")
     assert ann.taken() == ["b"]
     return ann
@@ -414,7 +414,7 @@ def the_only_head(stage: Stage) -> Worker:
 
 def test_a_head_that_two_workers_died_with_is_taken_without_anything_new(stage: Stage) -> None:
     send(stage, "a", "b", "c", "d")
-    run(stage.worker("ann"))
+    stage.worker("ann").run()
     stage.clock.now_us += WINDOW_US
     eve = stage.worker("eve")
     for n in range(2):
@@ -466,7 +466,7 @@ def test_a_slot_that_comes_back_lets_the_head_of_another_category_pass(redis: Da
     assert opens_at(stage, "global") == START_US + WINDOW_US
     ann.answer(first, Rejected("channel_not_found", "no such channel"))
     assert opens_at(stage, "global") == START_US
-    run(ann)
+    ann.run()
     assert posted(stage) == ["a", "b"]
 
 
@@ -484,7 +484,7 @@ def test_an_event_passes_at_once_if_a_slot_comes_back_before_it_is_lined_up(
     bob.dispatch(batch)
     assert category_line(stage) == ["b"]
     assert opens_at(stage, "category:errors") == START_US
-    run(bob)
+    bob.run()
     assert posted(stage) == ["a", "b"]
 
 
@@ -544,7 +544,7 @@ def test_a_slot_that_comes_back_while_a_head_is_being_decided_lets_nobody_else_p
     first, second = ann.go()
     ann.decided()
     send(stage, "b", "c")
-    run(bob)
+    bob.run()
     assert category_line(stage) == ["b", "c"]
     ann.answer(first, Rejected("channel_not_found", "no such channel"))
     batch = bob.take().batch
@@ -553,5 +553,5 @@ def test_a_slot_that_comes_back_while_a_head_is_being_decided_lets_nobody_else_p
     assert cid.taken() == []
     bob.deliver(bob.dispatch(batch))
     bob.decided()
-    run(cid)
+    cid.run()
     assert posted(stage)[-2:] == ["b", "c"]

@@ -31,7 +31,7 @@ def started(stage: Stage, ann: Worker) -> dict[str, Started]:
     send(stage, "silenced", category="other", labels={"host": "db1"})
     storm(stage, 5)
     taken = ann.take()
-    ann.deliver(ann.dispatch(taken.batch, silences=taken.silences))
+    ann.finish(taken)
     stage.clock.forward(DELAY_S)
     send(stage, "event", category="other")
     first = ann.go_on()

@@ -21,7 +21,7 @@ from dispatcher.store.parked_events import PAGE, Cancelled, ParkedEvent, ParkedE
 from dispatcher.web import searching
 from dispatcher.web.searching import search_on
 from tests.support.decisions import decision_of
-from tests.support.deferral import Between, category_line, opens_at, run, send
+from tests.support.deferral import Between, category_line, opens_at, send
 from tests.support.doubles import START_US
 from tests.support.servers import Database
 from tests.support.stage import BACKOFF_US, HOUR_MS, REMEMBER_US, UNPACED, Stage, policy_of
@@ -74,7 +74,7 @@ def full(redis: Database) -> Stage:
     stage = Stage(redis, policy_of("3/30m", "", pace="1/10s", on_limit=OnLimit.DEFER))
     ann = stage.worker("ann")
     stage.send("a")
-    run(ann)
+    ann.run()
     stage.clock.forward(10)
     stage.send("b", channel=UNPACED)
     stage.send("c", channel="#ops")
@@ -85,7 +85,7 @@ def full(redis: Database) -> Stage:
     stage.clock.forward(1)
     stage.send("d", category="deploys", channel=UNPACED, priority=Lane.LOW)
     stage.send("e")
-    run(ann)
+    ann.run()
     return stage
 
 
@@ -109,9 +109,9 @@ def test_a_search_that_is_out_of_time_goes_on_where_it_ended_also_where_it_has_f
     ann = deferring.worker("ann")
     deferring.send(*(f"e{number:03}" for number in range(2 * PAGE)))
     deferring.send("first", category="reports")
-    run(ann)
+    ann.run()
     deferring.send("last", category="reports")
-    run(ann)
+    ann.run()
     found: list[str] = []
     place: Place | None = None
     for searches in range(1, 1_000):  # noqa: B007 - how many there were
@@ -125,7 +125,7 @@ def test_a_search_that_is_out_of_time_goes_on_where_it_ended_also_where_it_has_f
 @pytest.mark.parametrize("most", [1, 5, PAGE, PAGE + 1])
 def test_events_that_expire_in_the_same_microsecond_are_read_on_from_each_of_them(deferring: Stage, most: int) -> None:
     deferring.send(*(f"e{number:03}" for number in range(2 * PAGE + 9)))
-    run(deferring.worker("ann"))
+    deferring.worker("ann").run()
     everything = listed(deferring)
     found: list[str] = []
     place: Place | None = None
@@ -206,7 +206,7 @@ def test_each_event_is_found_once_over_all_pages_even_if_many_expire_at_one_inst
     ann = deferring.worker("ann")
     for first in range(0, len(ids), 10):
         send(deferring, *ids[first : first + 10])
-        run(ann)
+        ann.run()
         deferring.clock.forward(apart_s)
     assert sorted(listed(deferring)) == sorted(ids[1:])
 
@@ -219,7 +219,7 @@ def test_an_admitted_event_is_found_with_its_old_channel_after_the_category_has_
 ) -> None:
     stage = Stage(redis, policy_of(pace="1/10s", on_limit=OnLimit.DEFER))
     stage.send("a", "b")
-    run(stage.worker("ann"))
+    stage.worker("ann").run()
     rule = replace(stage.policy.defaults, channel="#new")
     stage.policy = replace(stage.policy, defaults=rule, categories={"errors": rule})
     (b,) = hands(stage).find(ParkedFilter())
@@ -251,7 +251,7 @@ def test_the_slots_of_an_admitted_event_are_free_at_once_for_who_waits(full: Sta
     assert full.rung == 1
     assert set(full.held("global")) == {"b"}
     assert opens_at(full, "global") == full.clock.now_us
-    run(full.worker("ann"))
+    full.worker("ann").run()
     assert set(listed(full)) == {"b", "d"}
 
 
@@ -267,13 +267,13 @@ def test_a_slot_that_comes_free_while_others_decide_is_not_missed(full: Stage) -
 def test_the_head_of_a_line_leaves_the_others_in_order_and_awake(deferring: Stage) -> None:
     ann = deferring.worker("ann")
     send(deferring, "a", "b", "c", "d")
-    run(ann)
+    ann.run()
     opens = opens_at(deferring, "category:errors")
     assert cancel(deferring, "b") == [Cancelled.DONE]
     assert (category_line(deferring), opens_at(deferring, "category:errors")) == (["c", "d"], opens)
     assert cancel(deferring, "d") == [Cancelled.DONE]
     deferring.clock.forward(WINDOW_S)
-    run(ann)
+    ann.run()
     assert deferring.total("sent") == 2
     assert listed(deferring) == []
 
@@ -291,7 +291,7 @@ def test_the_last_of_a_channels_line_leaves_no_line(redis: Database) -> None:
     assert stage.line_at("#general") is None
     stage.send("d")
     stage.clock.forward(10)
-    run(ann)
+    ann.run()
     assert stage.total("sent") == 2
 
 
@@ -339,7 +339,7 @@ def test_an_id_that_was_chosen_is_remembered_and_another_is_not(deferring: Stage
     ann = deferring.worker("ann")
     send(deferring, "first", "named")
     unnamed = deferring.send_unnamed()
-    run(ann)
+    ann.run()
     deferring.redis.delete(deferring.keys.seen)
     cancel(deferring, "named", unnamed)
     assert deferring.redis.zrange(deferring.keys.seen, 0, -1, withscores=True) == [(b"named", START_US + REMEMBER_US)]
@@ -351,7 +351,7 @@ def test_an_id_that_was_chosen_is_remembered_and_another_is_not(deferring: Stage
 def test_an_event_that_a_worker_has_taken_meanwhile_is_not_cancelled(deferring: Stage) -> None:
     ann = deferring.worker("ann")
     send(deferring, "a", "b", "c")
-    run(ann)
+    ann.run()
     found = hands(deferring).by_ids(["b", "c"])
     deferring.clock.forward(WINDOW_S)
     (b,) = ann.go()
@@ -365,12 +365,12 @@ def test_a_newer_event_with_the_same_id_is_not_cancelled(redis: Database) -> Non
     stage = Stage(redis, policy_of("", "1/30m", on_limit=OnLimit.DEFER), remember_us=US)
     ann = stage.worker("ann")
     send(stage, "a", "b")
-    run(ann)
+    ann.run()
     found = hands(stage).by_ids(["b"])
     cancel(stage, "b")
     stage.clock.forward(2)
     send(stage, "b")
-    run(ann)
+    ann.run()
     assert cancel_found(stage, found) == [Cancelled.GONE]
     assert listed(stage) == ["b"]
 
@@ -386,11 +386,11 @@ def test_a_dead_letter_that_was_replayed_and_waits_can_be_cancelled(redis: Datab
     stage = Stage(redis, policy_of("", "1/30m", on_limit=OnLimit.DEAD_LETTER))
     ann = stage.worker("ann")
     send(stage, "a", "b")
-    run(ann)
+    ann.run()
     letters = DeadLetters(redis, stage.keys, stage.queue, clock=stage.clock)
     letters.replay(letters.find(Filter()))
     stage.policy = policy_of("", "1/30m", on_limit=OnLimit.DEFER)
-    run(ann)
+    ann.run()
     assert cancel(stage, "b") == [Cancelled.DONE]
     assert (stage.total("dead"), stage.total("dropped"), stage.letters()) == (1, 1, [])
 
@@ -438,7 +438,7 @@ def test_after_any_cancel_the_books_balance_and_everything_fits(redis: Database,
     assert listed(stage) == []
     for _ in range(60):
         stage.clock.forward(10)
-        run(ann)
+        ann.run()
     assert stage.snapshot().events == 0
 
 

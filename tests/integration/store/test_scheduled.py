@@ -14,7 +14,7 @@ from dispatcher.core.units import US
 from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.explanations import Explanations
 from dispatcher.store.parked_events import Cancelled, ParkedEvents, ParkedFilter
-from tests.support.deferral import posted, run, send
+from tests.support.deferral import posted, send
 from tests.support.doubles import START_US
 from tests.support.servers import Database
 from tests.support.stage import LEASE_US, Stage, policy_of
@@ -42,7 +42,7 @@ def scheduled(stage: Stage) -> dict[str, int]:
 def test_a_scheduled_event_waits_without_a_slot_and_is_posted_at_its_instant(stage: Stage) -> None:
     ann = stage.worker()
     send(stage, "later", not_before=AT_S)
-    run(ann)
+    ann.run()
     (settled,) = ann.told.settlements
     assert settled.outcome == Parked(Place.SCHEDULED, Reason.SCHEDULED, HOUR_S * US)
     assert explained(stage, "later") == (State.PARKED, "scheduled", AT_S)
@@ -51,19 +51,19 @@ def test_a_scheduled_event_waits_without_a_slot_and_is_posted_at_its_instant(sta
     taken = ann.take()
     assert (taken.batch, taken.next_us, taken.next_busy_us) == ([], START_US + HOUR_S * US, START_US + HOUR_S * US)
     stage.clock.now_us += 1
-    run(ann)
+    ann.run()
     assert (posted(stage), scheduled(stage), stage.total("sent")) == (["later"], {}, 1)
 
 
 def test_at_its_instant_a_limit_refuses_it_like_any_other_event(stage: Stage) -> None:
     ann = stage.worker()
     send(stage, "later", not_before=AT_S)
-    run(ann)
+    ann.run()
     stage.clock.forward(HOUR_S - 60)
     send(stage, "first")
-    run(ann)
+    ann.run()
     stage.clock.forward(60)
-    run(ann)
+    ann.run()
     assert posted(stage) == ["first"]
     ended = ann.told.settlements[-1]
     assert isinstance(ended.outcome, Dropped)
@@ -78,10 +78,10 @@ def test_a_limit_that_is_full_now_does_not_drop_an_event_of_later(stage: Stage) 
     ann = stage.worker()
     ann.follow(version)
     send(stage, "first", "second")
-    run(ann)
+    ann.run()
     send(stage, "third", "later", not_before=None)
     send(stage, "tomorrow", not_before=AT_S)
-    run(ann)
+    ann.run()
     assert [name for group in ann.prefiltered for name in group.names] == ["third", "later"]
     assert list(scheduled(stage)) == ["tomorrow"]
 
@@ -89,11 +89,11 @@ def test_a_limit_that_is_full_now_does_not_drop_an_event_of_later(stage: Stage) 
 def test_its_age_counts_from_its_instant(stage: Stage) -> None:
     ann = stage.worker()
     send(stage, "later", not_before=AT_S)
-    run(ann)
+    ann.run()
     stage.clock.forward(HOUR_S + 599)
     assert stage.redis.zscore(stage.keys.parked, "later") == START_US + (HOUR_S + 600) * US
     stage.clock.forward(1)
-    run(ann)
+    ann.run()
     (letter,) = stage.letters()
     assert (letter["reason"], letter["detail"]) == ("expired", "waited longer than its max_age, since its not_before")
 
@@ -116,17 +116,17 @@ def test_a_delay_in_a_foreign_job_counts_from_when_it_is_first_taken_and_not_aga
     )
     stage.redis.rpush(stage.queue.lanes[1], "late")
     stage.clock.forward(10)
-    run(ann)
+    ann.run()
     assert scheduled(stage) == {"late": START_US + (HOUR_S + 10) * US}
     send(stage, "first")
-    run(ann)
+    ann.run()
     stage.clock.forward(HOUR_S)
-    run(ann)
+    ann.run()
     assert [letter["reason"] for letter in stage.letters()] == ["limit:category"]
     letters = DeadLetters(stage.redis, stage.keys, stage.queue, clock=stage.clock)
     stage.clock.forward(HOUR_S)
     letters.replay(letters.find(Filter()))
-    run(ann)
+    ann.run()
     assert posted(stage) == ["first", "late"]
 
 
@@ -137,14 +137,14 @@ def test_an_event_that_was_not_to_be_posted_later_waits_for_no_step_back_of_the_
     assert ann.taken() == ["now"]
     ann.give_back()
     bob.notice_step(-86_400 * US)
-    run(bob)
+    bob.run()
     assert (posted(stage), scheduled(stage)) == (["now"], {})
 
 
 def test_a_scheduled_event_is_found_and_cancelled_by_hand(stage: Stage) -> None:
     ann = stage.worker()
     send(stage, "a", "b", not_before=AT_S)
-    run(ann)
+    ann.run()
     hands = ParkedEvents(
         stage.redis, stage.keys, stage.queue, stage.policy, remember_us=stage.remember_us, clock=stage.clock
     )
@@ -160,7 +160,7 @@ def test_a_burst_does_not_wait_for_what_is_scheduled_for_later(stage: Stage) -> 
     ann = stage.worker()
     send(stage, "later", not_before=AT_S)
     assert not stage.books.is_drained()
-    run(ann)
+    ann.run()
     assert stage.books.is_drained()
     stage.clock.forward(HOUR_S)
     assert not stage.books.is_drained()
@@ -172,19 +172,19 @@ def test_scheduled_events_whose_instant_comes_at_once_are_taken_in_batches_also_
     stage = Stage(redis, policy_of("", "5/30m"))
     ann = stage.worker()
     send(stage, *(f"e{n:02}" for n in range(25)), not_before=AT_S)
-    run(ann)
+    ann.run()
     stage.clock.forward(HOUR_S)
     taken = ann.take(new=10, due=0)
     assert ([each.id for each in taken.batch], taken.more) == ([f"e{n:02}" for n in range(5)], True)
     ann.deliver(ann.dispatch(taken.batch))
-    run(ann)
+    ann.run()
     assert (stage.total("sent"), stage.total("dropped")) == (5, 20)
 
 
 def test_a_new_event_does_not_wait_until_all_that_is_due_at_once_is_decided(stage: Stage) -> None:
     ann = stage.worker()
     send(stage, *(f"e{n:02}" for n in range(25)), not_before=AT_S)
-    run(ann)
+    ann.run()
     stage.clock.forward(HOUR_S)
     send(stage, "new")
     assert [each.id for each in ann.take(new=10).batch] == [*(f"e{n:02}" for n in range(5)), "new"]
@@ -206,13 +206,13 @@ def test_a_worker_sleeps_until_the_second_for_which_a_stock_producer_has_schedul
 def test_a_worker_that_dies_with_a_scheduled_event_leaves_it_to_the_next_worker(stage: Stage) -> None:
     ann, bob = stage.worker("ann"), stage.worker("bob")
     send(stage, "later", not_before=AT_S)
-    run(ann)
+    ann.run()
     stage.clock.forward(HOUR_S)
     assert ann.taken() == ["later"]
     stage.clock.forward(LEASE_US / US)
     bob.take()
     stage.clock.forward(3)
-    run(bob)
+    bob.run()
     assert posted(stage) == ["later"]
 
 
@@ -225,7 +225,7 @@ def test_an_event_that_killed_two_workers_is_taken_alone_at_its_instant(stage: S
         stage.clock.forward(3)
         stage.worker("eve").take(0, 0)
     ann = stage.worker()
-    run(ann)
+    ann.run()
     assert (stage.header("poison")["deaths"], list(scheduled(stage))) == (2, ["poison"])
     stage.clock.now_us = START_US + HOUR_S * US
     send(stage, "new")

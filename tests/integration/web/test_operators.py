@@ -27,7 +27,6 @@ from dispatcher.store.silences import Silencing
 from dispatcher.web import operating
 from tests.support.commands import run
 from tests.support.dead_letters import KEYS, buried, bury, numbered, on_lanes
-from tests.support.deferral import run as work
 from tests.support.servers import Database, RedisServer
 from tests.support.serving import TOKENS, Serving, app_on
 from tests.support.stage import Stage
@@ -138,7 +137,7 @@ def test_the_list_of_parked_events_goes_on_and_names_each_that_stays_once_while_
     stage.clock.now_us = time.time_ns() // 1_000
     for group in "abc":
         stage.send(*(f"{group}{number:02}" for number in range(50)), category="reports")
-        work(stage.worker("ann"))
+        stage.worker("ann").run()
         stage.clock.forward(1)
     staying = {f"{group}{number:02}" for group in "abc" for number in range(50)} - {"a00"}  # which was posted
     with serving_stage(shared_server.url, tmp_path) as serving, serving.client("secret-of-olga") as olga:
@@ -155,7 +154,7 @@ def test_the_list_of_parked_events_goes_on_and_names_each_that_stays_once_while_
             staying -= {*gone[1:]}
             assert olga.post("/v1/parked/cancel", json={"ids": gone}).json()["cancelled"] == len(gone)
             stage.send(f"late-{turn}", category="reports")
-            work(stage.worker("ann"))
+            stage.worker("ann").run()
     assert "next" not in answer
     assert len(found) == len(set(found))
     assert staying <= set(found)
@@ -298,10 +297,10 @@ def test_parked_events_are_listed_and_cancelled(shared_server: RedisServer, redi
     stage.clock.now_us = time.time_ns() // 1_000 - 600_000_000
     ann = stage.worker("ann")
     stage.send("one", "two", category="reports")
-    work(ann)
+    ann.run()
     stage.clock.forward(600)
     stage.send("three", category="reports", channel="#ops")
-    work(ann)
+    ann.run()
     stage.redis.delete(stage.keys.leases)
     with serving_stage(shared_server.url, tmp_path) as serving, serving.client("secret-of-olga") as olga:
         listed = olga.get("/v1/parked?category=reports&text=text").json()["parked"]

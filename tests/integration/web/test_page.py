@@ -24,7 +24,6 @@ from dispatcher.store.operator_controls import Pausing
 from dispatcher.web.page.silences import FIELDS
 from dispatcher.web.page.views import VIEWS
 from tests.support.dead_letters import EXHAUSTED, KEYS, buried, bury, numbered, on_lanes
-from tests.support.deferral import run as work
 from tests.support.html import Node, read_html
 from tests.support.processes import until
 from tests.support.servers import Database, RedisServer
@@ -193,7 +192,7 @@ def test_it_says_who_is_suppressed_by_which_limit_and_since_when(audience: httpx
 def test_an_event_is_found_by_its_id_by_a_beginning_of_it_and_by_words(audience: httpx.Client, redis: Database) -> None:
     stage = at_now(redis, OnLimit.DEFER)
     stage.send("early-disk-db1", "late-disk-db2")
-    work(stage.worker("ann"))
+    stage.worker("ann").run()
     for asked in ("late-disk-db2", "late"):
         told = seen(audience, f"/explain?id={asked}").one("main")
         assert told.one("pre").text == "text of late-disk-db2"
@@ -206,7 +205,7 @@ def test_an_event_is_found_by_its_id_by_a_beginning_of_it_and_by_words(audience:
 def test_what_waits_is_shown_with_the_instant_at_which_it_is_expected(audience: httpx.Client, redis: Database) -> None:
     stage = at_now(redis, OnLimit.DEFER)
     stage.send("one", "two", "three")
-    work(stage.worker("ann"))
+    stage.worker("ann").run()
     page = until(lambda: page if (page := seen(audience, "/waiting")).text.count("2 parked") else None, "a new look")
     (line,) = [row for row in page.rows() if len(row) == 4]
     events = [row for row in page.rows() if len(row) == 6]
@@ -374,10 +373,10 @@ def test_parked_events_are_filtered_by_their_age_and_reason(audience: httpx.Clie
     stage = at_now(redis, OnLimit.DEFER)
     stage.clock.now_us -= 600 * US
     stage.send("old-1", "old-2")
-    work(stage.worker("ann"))
+    stage.worker("ann").run()
     stage.clock.forward(600)
     stage.send("new")
-    work(stage.worker("ann"))
+    stage.worker("ann").run()
     for asked, found in (
         ("older_than=5m", ["old-2"]),
         ("reason=pace", []),
@@ -392,7 +391,7 @@ def test_where_an_outcome_or_a_reason_is_looked_for_no_event_that_waits_is_found
 ) -> None:
     stage = at_now(redis, OnLimit.DEFER)
     stage.send("one", "two")
-    work(stage.worker("ann"))
+    stage.worker("ann").run()
     assert [heading.text for heading in seen(audience, "/explain?text=text").all("h2")] == ["Waiting", "Ended"]
     assert [heading.text for heading in seen(audience, "/explain?text=text&outcome=sent").all("h2")] == ["Ended"]
     assert seen(audience, "/explain?text=text&reason=expired").rows() == []

@@ -22,7 +22,6 @@ from dispatcher.store.dead_letters import DeadLetters, Filter
 from dispatcher.store.operator_controls import Pausing
 from dispatcher.store.silences import Silencing, Wanted
 from tests.support.decisions import decision_of
-from tests.support.deferral import run
 from tests.support.servers import Database
 from tests.support.stage import BACKOFF_US, UNPACED, Stage, Worker, policy_from, policy_of, sentence
 
@@ -57,9 +56,9 @@ def repeats(stage: Stage) -> int:
 @pytest.mark.parametrize("category", ["errors", "kept", "later", "told"])
 def test_a_repeat_is_dropped_whatever_on_limit_says(stage: Stage, ann: Worker, category: str) -> None:
     stage.send("a", "b", category=category, dedup_key="db1")
-    run(ann)
+    ann.run()
     stage.send("c", category=category, dedup_key="db1")
-    run(ann)
+    ann.run()
     assert ann.desk.posts == ["a"]
     assert repeats(stage) == 2
     assert stage.snapshot().dead_letters == 0
@@ -67,13 +66,13 @@ def test_a_repeat_is_dropped_whatever_on_limit_says(stage: Stage, ann: Worker, c
 
 def test_a_slot_that_somebody_else_has_written_is_named_on_record_as_it_is(stage: Stage, ann: Worker) -> None:
     stage.send("a", dedup_key="db1")
-    run(ann)
+    ann.run()
     (key,) = stage.redis.scan_iter("*:scope:once:*")
     (mine,) = stage.redis.zrange(key, 0, -1)
     stage.redis.zadd(key, {"theirs": stage.clock.now_us})
     stage.redis.zrem(key, mine)
     stage.send("b", dedup_key="db1")
-    run(ann)
+    ann.run()
     found = decision_of(stage.redis, stage.keys, "b")
     assert found is not None
     assert (found.reason, found.detail, found.since_us) == ("repeat", "theirs", stage.clock.now_us)
@@ -81,13 +80,13 @@ def test_a_slot_that_somebody_else_has_written_is_named_on_record_as_it_is(stage
 
 def test_the_next_one_is_posted_when_the_window_has_passed(stage: Stage, ann: Worker) -> None:
     stage.send("a", dedup_key="db1")
-    run(ann)
+    ann.run()
     stage.clock.now_us += HOUR_US - 1
     stage.send("b", dedup_key="db1")
-    run(ann)
+    ann.run()
     stage.clock.now_us += 1
     stage.send("c", dedup_key="db1")
-    run(ann)
+    ann.run()
     assert ann.desk.posts == ["a", "c"]
 
 
@@ -95,10 +94,10 @@ def test_what_another_limit_refuses_takes_no_key(stage: Stage, ann: Worker) -> N
     stage.send("a", dedup_key="db1")
     stage.send("b", dedup_key="db2")
     stage.send("c", dedup_key="db3")
-    run(ann)
+    ann.run()
     stage.clock.now_us += 60 * US
     stage.send("d", dedup_key="db3")
-    run(ann)
+    ann.run()
     assert ann.desk.posts == ["a", "b", "d"]
     assert repeats(stage) == 0
 
@@ -107,17 +106,17 @@ def test_a_repeat_is_one_though_another_limit_would_refuse_it_too(stage: Stage, 
     stage.send("a", dedup_key="db1")
     stage.send("b", dedup_key="db2")
     stage.send("c", dedup_key="db1")
-    run(ann)
+    ann.run()
     assert repeats(stage) == 1
 
 
 def test_a_message_that_is_not_posted_gives_its_key_back(stage: Stage, ann: Worker) -> None:
     ann.desk.reply = lambda _: Rejected("channel_not_found", "")
     stage.send("a", dedup_key="db1")
-    run(ann)
+    ann.run()
     ann.desk.reply = lambda message: Receipt(message.channel, "1.000001")
     stage.send("b", dedup_key="db1")
-    run(ann)
+    ann.run()
     assert ann.desk.posts == ["a", "b"]
     assert repeats(stage) == 0
 
@@ -125,31 +124,31 @@ def test_a_message_that_is_not_posted_gives_its_key_back(stage: Stage, ann: Work
 def test_a_message_that_is_tried_again_is_no_repeat_of_itself(stage: Stage, ann: Worker) -> None:
     ann.desk.reply = lambda _: Retryable("http_500", "", uses_attempt=True, reached=True)
     stage.send("a", dedup_key="db1")
-    run(ann)
+    ann.run()
     ann.desk.reply = lambda message: Receipt(message.channel, "1.000001")
     stage.clock.now_us += BACKOFF_US
-    run(ann)
+    ann.run()
     assert ann.desk.posts == ["a", "a"]
 
 
 def test_one_that_stands_in_line_keeps_its_key_until_it_is_posted(stage: Stage, ann: Worker) -> None:
     stage.send("a", "b", "c", category="later")
     stage.send("d", "e", category="later", dedup_key="db1")
-    run(ann)
+    ann.run()
     assert repeats(stage) == 1
     assert sentence(stage, "e") == "A repeat of d, which waited to be posted then."
     stage.clock.now_us += 60 * US
-    run(ann)
+    ann.run()
     assert ann.desk.posts == ["a", "b", "c", "d"]
     stage.send("f", category="later", dedup_key="db1")
-    run(ann)
+    ann.run()
     assert repeats(stage) == 2
 
 
 def test_the_key_of_one_that_stands_in_line_lives_as_long_as_the_event_may_wait(stage: Stage, ann: Worker) -> None:
     stage.send("a", "b", category="later")
     stage.send("c", category="later", dedup_key="db1")
-    run(ann)
+    ann.run()
     (key,) = stage.redis.scan_iter(stage.keys.scope("once:*"))
     assert 0 <= 24 * HOUR_US // 1_000 - stage.redis.pttl(key) < 60_000
 
@@ -157,13 +156,13 @@ def test_the_key_of_one_that_stands_in_line_lives_as_long_as_the_event_may_wait(
 def test_one_that_leaves_its_line_unposted_gives_its_key_back(stage: Stage, ann: Worker) -> None:
     stage.send("a", "b", category="later")
     stage.send("c", category="later", dedup_key="db1", max_age=30)
-    run(ann)
+    ann.run()
     stage.clock.now_us += 30 * US
-    run(ann)
+    ann.run()
     assert [letter["reason"] for letter in stage.letters()] == ["expired"]
     stage.clock.now_us += 30 * US
     stage.send("d", category="later", dedup_key="db1")
-    run(ann)
+    ann.run()
     assert ann.desk.posts == ["a", "b", "d"]
 
 
@@ -188,16 +187,16 @@ def test_one_that_waited_for_its_channel_alone_is_no_repeat_of_itself(stage: Sta
     (first,) = ann.go()
     assert stage.line("#paced") == ["b"]
     ann.deliver([first])
-    run(ann)
+    ann.run()
     assert ann.desk.posts == ["a", "b"]
 
 
 def test_an_explanation_names_the_first_event_and_its_window(stage: Stage, ann: Worker) -> None:
     stage.send("a", dedup_key="db1")
-    run(ann)
+    ann.run()
     stage.clock.now_us += 60 * US
     stage.send("b", dedup_key="db1")
-    run(ann)
+    ann.run()
     assert sentence(stage, "b") == (
         "A repeat of a, whose window was then from 10:53:20 until 11:53:20; "
         "it ends earlier if a ends unposted or is resolved."
@@ -208,13 +207,13 @@ def test_a_dead_letter_that_is_a_repeat_becomes_one_again(stage: Stage, ann: Wor
     id_ = new_event_id()
     ann.desk.reply = lambda _: Rejected("channel_not_found", "")
     stage.send(id_, dedup_key="db1")
-    run(ann)
+    ann.run()
     ann.desk.reply = lambda message: Receipt(message.channel, "1.000001")
     stage.send("b", dedup_key="db1")
-    run(ann)
+    ann.run()
     letters = DeadLetters(stage.redis, stage.keys, stage.queue, clock=stage.clock)
     letters.replay(letters.find(Filter()))
-    run(ann)
+    ann.run()
     assert [letter["reason"] for letter in stage.letters()] == ["repeat"]
     assert sentence(stage, id_) == (
         "Dead letter at 10:53:20: a repeat of another event about the same thing; one is posted in any 1h."
@@ -494,12 +493,12 @@ class TestWhoseCount:
         ann = stage.worker("ann")
         stage.send("other", labels=H1)
         stage.send("a", dedup_key="db1", labels=H1)
-        run(ann)
+        ann.run()
         stage.send("b", dedup_key="db1", labels=H2)
         stage.send("c", dedup_key="db1", labels=H1)
-        run(ann)
+        ann.run()
         stage.clock.now_us += 60 * US
-        run(ann)
+        ann.run()
         assert ann.desk.posts == ["other", "a"]
         assert self.counted(ann) == ["text of a\n_x2"]
 
@@ -508,12 +507,12 @@ class TestWhoseCount:
         ann = stage.worker("ann")
         stage.send("other")
         stage.send("a", dedup_key="db1")
-        run(ann)
+        ann.run()
         stage.send("b", dedup_key="db1", priority="high")
         stage.send("c", dedup_key="db1")
-        run(ann)
+        ann.run()
         stage.clock.now_us += 60 * US
-        run(ann)
+        ann.run()
         assert self.counted(ann) == ["text of a\n_x2"]
 
     def test_the_record_of_a_first_that_a_silence_drops_counts_its_repeats(self, redis: Database) -> None:
@@ -521,14 +520,14 @@ class TestWhoseCount:
         ann = stage.worker("ann")
         stage.send("other")
         stage.send("a", dedup_key="db1", labels=H1)
-        run(ann)
+        ann.run()
         stage.send("b", "c", dedup_key="db1", priority="high")
-        run(ann)
+        ann.run()
         stage.policy = self.stage_of(redis, "limits: [1/60s], channel: '#free', on_limit: drop").policy
         stage.clock.now_us += 50 * US
         self.silence(stage)
         stage.clock.now_us += 10 * US
-        run(ann)
+        ann.run()
         assert sentence(stage, "a").endswith("No message tells of its 2 repeats.")
         assert stage.snapshot().all_tallies == 0
 
@@ -537,11 +536,11 @@ class TestWhoseCount:
         ann = stage.worker("ann")
         stage.send("other")
         stage.send("a", dedup_key="db1", max_age=30)
-        run(ann)
+        ann.run()
         stage.send("b", dedup_key="db1", priority="high")
-        run(ann)
+        ann.run()
         stage.clock.now_us += 30 * US
-        run(ann)
+        ann.run()
         assert [(letter["reason"], letter["repeats"]) for letter in stage.letters()] == [("expired", "1")]
         assert sentence(stage, "a").endswith("No message tells of its 1 repeat.")
 
@@ -589,15 +588,15 @@ class TestWhoseCount:
         ann = stage.worker("ann")
         stage.send("other")
         stage.send("a", dedup_key="db1", labels=H1, max_age=65)
-        run(ann)
+        ann.run()
         stage.send("b", "c", dedup_key="db1", priority="high")
-        run(ann)
+        ann.run()
         stage.clock.now_us += 50 * US
         self.silence(stage)
         stage.clock.now_us += 10 * US
-        run(ann)
+        ann.run()
         stage.clock.now_us += 10 * US
-        run(ann)
+        ann.run()
         assert [(letter["reason"], letter["repeats"]) for letter in stage.letters()] == [("expired", "2")]
         assert stage.snapshot().all_tallies == 0
 
@@ -649,16 +648,16 @@ class TestWhoseCount:
         ann = stage.worker("ann")
         stage.send("other")
         stage.send("a", dedup_key="db1", labels=H1)
-        run(ann)
+        ann.run()
         stage.send("b", dedup_key="db1", priority="high")
-        run(ann)
+        ann.run()
         stage.clock.now_us += 50 * US
         self.silence(stage)
         stage.clock.now_us += 10 * US
-        run(ann)
+        ann.run()
         stage.policy = policy_from(f"categories: {{errors: {{{rule}}}}}")
         stage.clock.now_us += 60 * US
-        run(ann)
+        ann.run()
         assert self.counted(ann) == ["text of a\n_x2"]
 
     def test_where_such_a_message_cannot_be_edited_the_record_of_the_first_counts_its_repeats(
