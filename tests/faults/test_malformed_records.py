@@ -13,8 +13,6 @@ from typing import Final, TypeVar
 
 import pytest
 
-from dispatcher.store.operator_controls import Pausing
-from dispatcher.store.silences import Silencing
 from tests.support.mutations import ABSENT, BROKEN, PAYLOADS, RAW, VALUES, Mutation, broken, headers, with_header
 from tests.support.servers import Database
 from tests.support.victim_scenarios import (
@@ -293,7 +291,7 @@ def _put_beside(scenario: Scenario, place: str, value: bytes) -> None:
     if name == "pause" and not more:
         stage.redis.hset(stage.keys.pause, mapping=PAUSE)
     if name in {"silences", "silencing"}:
-        Silencing(stage.redis, stage.keys, clock=stage.clock).mute("third", 60_000_000, "ed", "known")
+        stage.silencing.mute("third", 60_000_000, "ed", "known")
     stage.redis.hset(stage.keys.named(name), field, value)
 
 
@@ -352,8 +350,7 @@ def _paused_ends(redis: Database, paused: str, value: bytes) -> None:
     redis.hset(scenario.stage.keys.paused, paused, value)
     for worker in scenario.workers:
         worker.run()
-    pausing = Pausing(redis, scenario.stage.keys, clock=scenario.stage.clock)
-    scenario.goes_on += [partial(pausing.resume, paused)]
+    scenario.goes_on += [partial(scenario.stage.pausing.resume, paused)]
     scenario.live()
     scenario.check_others()
     scenario.check_victim_is_gone()

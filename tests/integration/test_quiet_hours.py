@@ -13,15 +13,14 @@ from dispatcher.core.posts import Rejected, Retryable
 from dispatcher.core.states import Hushed
 from dispatcher.core.units import US, Lane
 from dispatcher.logs.event_log import facts_of
-from dispatcher.store.dead_letters import DeadLetters, Filter
-from dispatcher.store.explanations import Explanations
-from dispatcher.store.parked_events import ParkedEvents, ParkedFilter
-from dispatcher.store.silences import Silencing, Wanted
+from dispatcher.store.dead_letters import Filter
+from dispatcher.store.parked_events import ParkedFilter
+from dispatcher.store.silences import Wanted
 from tests.support.decisions import decision_of
 from tests.support.deferral import category_line, opens_at, send
 from tests.support.doubles import START_US
 from tests.support.servers import Database
-from tests.support.stage import BACKOFF_US, REMEMBER_US, UNPACED, Stage, Worker, policy_from
+from tests.support.stage import BACKOFF_US, UNPACED, Stage, Worker, policy_from, sentence
 
 pytestmark = pytest.mark.usefixtures("in_utc")
 
@@ -54,11 +53,6 @@ def stage(redis: Database) -> Stage:
 
 def until(stage: Stage, at_us: int) -> None:
     stage.clock.now_us = at_us
-
-
-def sentence(stage: Stage, id_: str) -> str:
-    explanations = Explanations(stage.redis, stage.keys, stage.queue, policy=stage.policy, clock=stage.clock)
-    return explanations.explain(id_).sentence
 
 
 # What is dropped
@@ -118,10 +112,9 @@ def test_a_replayed_dead_letter_becomes_one_again_where_others_are_dropped(stage
     send(stage, "a", category="drops")
     ann.run()
     until(stage, NOON_US + 79_200 * US)
-    letters = DeadLetters(stage.redis, stage.keys, stage.queue, clock=stage.clock)
-    letters.replay(letters.find(Filter()))
+    stage.dead_letters.replay(stage.dead_letters.find(Filter()))
     ann.run()
-    (letter,) = letters.find(Filter())
+    (letter,) = stage.dead_letters.find(Filter())
     assert (letter.reason, letter.replays, stage.total("dropped")) == ("quiet", 1, 0)
     assert (
         sentence(stage, "a").startswith("Dead letter at 2024-11-21 10:00:00: quiet hours noon from")
@@ -178,10 +171,10 @@ def test_after_the_end_what_waited_and_is_silenced_meanwhile_follows_on_limit(
     send(stage, "a", category=category)
     ann.run()
     wanted = Wanted(parse_matchers([f"category={category}"]), 86_400 * US, "anna", "x")
-    Silencing(stage.redis, stage.keys, clock=stage.clock).begin(wanted)
+    stage.silencing.begin(wanted)
     until(stage, HALF_PAST_US)
     ann.run()
-    told = Explanations(stage.redis, stage.keys, stage.queue, clock=stage.clock).explain("a")
+    told = stage.explanations.explain("a")
     assert f"{told.outcome} {told.reason}" == outcome
 
 
@@ -260,8 +253,7 @@ def test_a_replayed_dead_letter_waits_where_others_do(stage: Stage, ann: Worker)
     send(stage, "a", category="errors")
     ann.run()
     until(stage, NOON_US + 84_600 * US)
-    letters = DeadLetters(stage.redis, stage.keys, stage.queue, clock=stage.clock)
-    letters.replay(letters.find(Filter()))
+    stage.dead_letters.replay(stage.dead_letters.find(Filter()))
     ann.run()
     assert category_line(stage, "quiet:category:errors") == ["a"]
 
@@ -269,12 +261,9 @@ def test_a_replayed_dead_letter_waits_where_others_do(stage: Stage, ann: Worker)
 def test_what_waits_for_the_end_can_be_seen_and_cancelled(stage: Stage, ann: Worker) -> None:
     send(stage, "a", "b", category="errors")
     ann.run()
-    parked = ParkedEvents(
-        stage.redis, stage.keys, stage.queue, stage.policy, remember_us=REMEMBER_US, clock=stage.clock
-    )
-    found = list(parked.find(ParkedFilter(reason="quiet")))
+    found = list(stage.parked_events.find(ParkedFilter(reason="quiet")))
     assert [each.id for each in found] == ["a", "b"]
-    parked.cancel(found, "ed")
+    stage.parked_events.cancel(found, "ed")
     stage.check()
     assert (stage.total("dropped"), category_line(stage, "quiet:category:errors")) == (2, [])
 

@@ -20,12 +20,10 @@ from dispatcher.core.states import Absent, DeadLettered, Dropped, ScanResult
 from dispatcher.core.units import US
 from dispatcher.logs.event_log import build_event_log
 from dispatcher.store.dead_letters import DeadLetters, Filter
-from dispatcher.store.decisions import Decisions
-from dispatcher.store.explanations import Explanations
 from dispatcher.store.parked_events import ParkedEvents, ParkedFilter
 from dispatcher.store.removals import Removals
 from dispatcher.store.rq_recovery import Sweep
-from dispatcher.store.silences import Preview, Silencing, TooManySilences, Wanted, preview
+from dispatcher.store.silences import Preview, TooManySilences, Wanted, preview
 from dispatcher.worker.housekeeping import Housekeeping
 from tests.support.decisions import decision_of
 from tests.support.deferral import Between, category_line, keep_beating, opens_at, send
@@ -52,13 +50,12 @@ def stage(redis: Database) -> Stage:
 
 def mute(stage: Stage, category: str, seconds: float = HOUR_S) -> int:
     with stage.watching_the_bell():
-        muting = Silencing(stage.redis, stage.keys, clock=stage.clock)
-        return muting.mute(category, round(seconds * US), "ops@here", "maintenance")
+        return stage.silencing.mute(category, round(seconds * US), "ops@here", "maintenance")
 
 
 def unmute(stage: Stage, category: str) -> bool:
     with stage.watching_the_bell():
-        return Silencing(stage.redis, stage.keys, clock=stage.clock).unmute(category)
+        return stage.silencing.unmute(category)
 
 
 def events_posted(worker: Worker) -> list[str]:
@@ -93,7 +90,7 @@ def test_a_muted_event_with_on_limit_dead_letter_becomes_a_dead_letter(stage: St
     mute(stage, "kept")
     send(stage, "a", category="kept")
     ann.run()
-    (letter,) = DeadLetters(stage.redis, stage.keys, stage.queue).find(Filter(reason="silenced"))
+    (letter,) = stage.dead_letters.find(Filter(reason="silenced"))
     assert (letter.id, letter.detail, letter.fits_at_us) == ("a", "by ops@here: maintenance (silence 1)", UNTIL_US)
     assert (letter.attempts, letter.posts) == (0, 0)
     assert sentence(stage, "a") == (
@@ -117,7 +114,9 @@ def test_a_muted_event_with_on_limit_defer_waits_until_the_mute_ends(stage: Stag
     ann.run()
     assert stage.total("sent") == 0
     stage.clock.forward(0.000001)
-    assert sentence(stage, "a") == "Waits: it was silenced (silence 1); as the next of its line it is expected now."
+    assert sentence(stage, "a") == (
+        "Waits for room: category later has used 0 of 3 in 30 min; first in line, expected now."
+    )
     ann.run()
     assert ann.desk.posts == ["a", "b"]
     assert stage.snapshot().silences == {}
@@ -184,11 +183,10 @@ def test_a_replayed_dead_letter_of_a_muted_category_becomes_one_again(stage: Sta
     mute(stage, "kept")
     send(stage, "a", category="kept")
     ann.run()
-    letters = DeadLetters(stage.redis, stage.keys, stage.queue, clock=stage.clock)
     stage.policy = replace(stage.policy, categories={})  # it drops now
-    letters.replay(letters.find(Filter()))
+    stage.dead_letters.replay(stage.dead_letters.find(Filter()))
     ann.run()
-    (letter,) = letters.find(Filter())
+    (letter,) = stage.dead_letters.find(Filter())
     assert (letter.reason, letter.replays, stage.total("dropped")) == ("silenced", 1, 0)
 
 
@@ -216,12 +214,9 @@ def test_an_event_that_waits_for_a_mute_to_end_can_be_found_and_cancelled(stage:
     mute(stage, "later")
     send(stage, "a", category="later")
     ann.run()
-    hands = ParkedEvents(
-        stage.redis, stage.keys, stage.queue, stage.policy, remember_us=stage.remember_us, clock=stage.clock
-    )
-    found = list(hands.find(ParkedFilter(reason="silenced")))
+    found = list(stage.parked_events.find(ParkedFilter(reason="silenced")))
     assert [(each.id, each.explanation.next_at) for each in found] == [("a", UNTIL_US / US)]
-    hands.cancel(found, "ops@here")
+    stage.parked_events.cancel(found, "ops@here")
     stage.check()
     assert stage.snapshot().parked == 0
 
@@ -358,16 +353,12 @@ def silence(stage: Stage, *matchers: str, seconds: float = HOUR_S, **facts: Any)
     """Silence what matches, and return the id."""
     with stage.watching_the_bell():
         wanted = Wanted(parse_matchers(matchers), round(seconds * US), "anna", "db1 moves", **facts)
-        return silencing(stage).begin(wanted).id
+        return stage.silencing.begin(wanted).id
 
 
 def expire(stage: Stage, id_: str) -> bool:
     with stage.watching_the_bell():
-        return silencing(stage).expire(id_)
-
-
-def silencing(stage: Stage) -> Silencing:
-    return Silencing(stage.redis, stage.keys, clock=stage.clock)
+        return stage.silencing.expire(id_)
 
 
 def suppressed(stage: Stage) -> dict[str, int]:
@@ -488,11 +479,10 @@ def test_a_replayed_dead_letter_that_is_silenced_is_one_again_also_where_its_cat
     mute(stage, "kept")
     send(stage, "a", category="kept")
     ann.run()
-    letters = DeadLetters(stage.redis, stage.keys, stage.queue, clock=stage.clock)
     stage.policy = replace(stage.policy, categories={"kept": stage.policy.rule("later")})  # it defers now
-    letters.replay(letters.find(Filter()))
+    stage.dead_letters.replay(stage.dead_letters.find(Filter()))
     ann.run()
-    (letter,) = letters.find(Filter())
+    (letter,) = stage.dead_letters.find(Filter())
     assert (letter.reason, letter.replays) == ("silenced", 1)
 
 
@@ -524,7 +514,7 @@ def test_what_matches_everything_is_no_silence(stage: Stage) -> None:
 
 def test_there_are_200_silences_at_most_and_a_mute_is_replaced_all_the_same(stage: Stage) -> None:
     for n in range(199):
-        silencing(stage).begin(Wanted(parse_matchers(f"host=db{n}"), HOUR_S * US, "anna", "x"))
+        stage.silencing.begin(Wanted(parse_matchers(f"host=db{n}"), HOUR_S * US, "anna", "x"))
     assert mute(stage, "errors") == UNTIL_US
     with pytest.raises(TooManySilences):
         silence(stage, "host=web")
@@ -670,10 +660,10 @@ def test_until_resolved_a_silence_ends_with_the_last_that_fires(stage: Stage, an
     ann.run()
     recover(stage, "rx", key="x")
     ann.run()
-    assert [each.firing for each in silencing(stage).all()] == [1]
+    assert [each.firing for each in stage.silencing.all()] == [1]
     recover(stage, "ry", key="y")
     ann.run()
-    assert silencing(stage).all() == []
+    assert stage.silencing.all() == []
     stage.clock.forward(1)
     ann.run()
     assert [text for _, text in reports(ann)] == ["Silence by anna ended: 4 suppressed, 0 still firing (host=db*)"]
@@ -685,7 +675,7 @@ def test_a_recovery_that_is_older_than_what_fires_ends_nothing(stage: Stage, ann
     ann.run()
     recover(stage, "r", created_at=START_US / US - 60)
     ann.run()
-    assert [each.firing for each in silencing(stage).all()] == [1]
+    assert [each.firing for each in stage.silencing.all()] == [1]
 
 
 def test_a_silence_ends_once_nothing_has_matched_for_a_time_and_a_worker_wakes_for_it(stage: Stage) -> None:
@@ -695,12 +685,12 @@ def test_a_silence_ends_once_nothing_has_matched_for_a_time_and_a_worker_wakes_f
         stage.clock.forward(599)
         send(stage, f"e{n}", labels={"host": "db1"})
         ann.run()
-    assert [each.silence.ends_us for each in silencing(stage).all()] == [stage.clock.now_us + 600 * US]
+    assert [each.silence.ends_us for each in stage.silencing.all()] == [stage.clock.now_us + 600 * US]
     ann.go_on()
     assert ann.next_us == stage.clock.now_us + 600 * US
     stage.clock.forward(600)
     ann.go_on()
-    assert silencing(stage).all() == []
+    assert stage.silencing.all() == []
     assert ann.next_us == stage.clock.now_us + US
     stage.clock.forward(1)
     ann.run()
@@ -718,9 +708,9 @@ def test_what_a_silence_is_said_to_last_is_until_it_is_idle(stage: Stage, ann: W
     assert sentence(stage, "b") == f"Dead letter at 10:54:20: {said}"
     assert sentence(stage, "c") == f"Waits: it is {said}"
     ends_us = stage.clock.now_us + 600 * US
-    waits = Explanations(stage.redis, stage.keys, stage.queue, clock=stage.clock).explain("c")
+    waits = stage.explanations.explain("c")
     assert waits.next_at == ends_us / US
-    (listed,) = silences_document(silencing(stage).all())["silences"]
+    (listed,) = silences_document(stage.silencing.all())["silences"]
     assert (listed["until"], listed["ends"]) == (UNTIL_US / US, ends_us / US)
     (in_force,) = stage.snapshot().silences_in_force
     assert (in_force.until_us, in_force.ends_us) == (UNTIL_US, ends_us)
@@ -735,7 +725,7 @@ def test_another_silence_that_matches_too_is_not_idle(stage: Stage, ann: Worker)
     send(stage, "a", labels={"host": "db1"})
     ann.run()
     assert suppressed(stage) == {"1": 0, "2": 1}
-    assert next(each.silence.ends_us for each in silencing(stage).all()) == stage.clock.now_us + 600 * US
+    assert next(each.silence.ends_us for each in stage.silencing.all()) == stage.clock.now_us + 600 * US
 
 
 def test_a_silence_that_has_begun_holds_after_a_step_back_of_the_clock_and_lasts_as_long_as_it_was_to(
@@ -749,7 +739,7 @@ def test_a_silence_that_has_begun_holds_after_a_step_back_of_the_clock_and_lasts
     send(stage, "a", labels={"host": "db1"})
     ann.run()
     assert suppressed(stage) == {"1": 1, later: 0}
-    assert [each.silence.until_us for each in silencing(stage).all()] == [
+    assert [each.silence.until_us for each in stage.silencing.all()] == [
         UNTIL_US - 86_400 * US,
         UNTIL_US + 60 * US + HOUR_S * US,
     ]
@@ -767,7 +757,7 @@ def test_after_a_step_back_of_the_clock_a_silence_is_idle_within_its_time(stage:
     ann.run()
     stage.clock.forward(60)
     ann.notice_step(-120 * US)
-    assert [each.silence.ends_us for each in silencing(stage).all()] == [stage.clock.now_us + 600 * US]
+    assert [each.silence.ends_us for each in stage.silencing.all()] == [stage.clock.now_us + 600 * US]
 
 
 def test_what_fired_before_a_step_back_of_the_clock_is_over_with_the_recovery_after_it(
@@ -780,7 +770,7 @@ def test_what_fired_before_a_step_back_of_the_clock_is_over_with_the_recovery_af
     ann.notice_step(-30 * US)
     recover(stage, "r", labels={"host": "db1"})
     ann.run()
-    assert silencing(stage).all() == []
+    assert stage.silencing.all() == []
 
 
 def test_the_resolved_of_a_posted_message_passes_a_silence(stage: Stage, ann: Worker) -> None:
@@ -893,7 +883,7 @@ def test_beyond_10000_keys_a_silence_lasts_until_its_end_and_its_report_says_at_
     assert stage.redis.zcard(stage.keys.firing(id_)) == 10_000
     recover(stage, "r", key="y")
     ann.run()
-    assert len(silencing(stage).all()) == 1
+    assert len(stage.silencing.all()) == 1
     stage.clock.forward(HOUR_S)
     ann.run()
     stage.clock.forward(1)
@@ -923,12 +913,11 @@ def test_a_preview_counts_the_newest_decisions_by_the_same_function(stage: Stage
     ann.run()
     stage.send("a")
     ann.run()
-    decisions = Decisions(stage.redis, stage.keys)
-    seen = preview(parse_matchers("host=db*"), decisions)
+    seen = preview(parse_matchers("host=db*"), stage.decisions)
     assert replace(seen, newest=()) == Preview(3, 4, START_US + US, {"high": 1, "normal": 2})
     assert [each.id for each in seen.newest] == ["b", "a", "c"]
-    assert preview(parse_matchers("priority=high"), decisions).matched == 1
-    assert preview(parse_matchers("host!=db1"), decisions, lambda: False) == Preview(0, 0, START_US + US, {}, [])
+    assert preview(parse_matchers("priority=high"), stage.decisions).matched == 1
+    assert preview(parse_matchers("host!=db1"), stage.decisions, lambda: False) == Preview(0, 0, START_US + US, {}, [])
 
 
 def test_a_take_tells_of_silences_where_they_have_changed_and_a_worker_keeps_the_others(

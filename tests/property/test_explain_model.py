@@ -13,7 +13,6 @@ from dispatcher.core.limits import Limit
 from dispatcher.core.policy import CategoryRule, OnLimit
 from dispatcher.core.states import DeadLettered, Digested, Dropped, Hushed, Outcome, Parked, Reported, Sent, Told
 from dispatcher.core.units import US
-from dispatcher.store.explanations import Explanations
 from tests.support.servers import Database
 from tests.support.stage import UNPACED, Stage, Worker, policy_of
 
@@ -34,10 +33,6 @@ class Asker:
         self.random = Random(seed)
         self.ids: list[str] = []
         self.asked = self.predicted = 0
-
-    def explain(self, id_: str) -> Explanation:
-        stage = self.stage
-        return Explanations(stage.redis, stage.keys, stage.queue, policy=stage.policy, clock=stage.clock).explain(id_)
 
     def send(self, category: str) -> str:
         id_ = f"e{len(self.ids)}"
@@ -62,7 +57,7 @@ class Asker:
         ended = {each.subject.id: each.outcome for each in self.ann.told.settlements}
         heads = []
         for id_ in self.ids:
-            told = self.explain(id_)
+            told = self.stage.explanations.explain(id_)
             self.asked += 1
             outcome = ended.get(id_)
             if outcome is None or isinstance(outcome, Parked):
@@ -128,7 +123,7 @@ def test_an_event_that_was_dropped_would_have_fitted_when_it_is_said(redis: Data
     while checked < 5:
         id_ = asker.send("goes")
         asker.ann.run()
-        told = asker.explain(id_)
+        told = asker.stage.explanations.explain(id_)
         if told.outcome == "sent":
             asker.stage.clock.forward(asker.random.choice([0.5, 3, 11]))
             continue
@@ -136,9 +131,9 @@ def test_an_event_that_was_dropped_would_have_fitted_when_it_is_said(redis: Data
         asker.stage.clock.now_us = round(told.fits_at * US) - 1
         early = asker.send("goes")
         asker.ann.run()
-        assert asker.explain(early).outcome == "dropped"
+        assert asker.stage.explanations.explain(early).outcome == "dropped"
         asker.stage.clock.now_us += 1
         fitting = asker.send("goes")
         asker.ann.run()
-        assert asker.explain(fitting).outcome == "sent"
+        assert asker.stage.explanations.explain(fitting).outcome == "sent"
         checked += 1

@@ -16,7 +16,6 @@ from dispatcher.core.policy import Policy
 from dispatcher.core.posts import Receipt
 from dispatcher.core.states import Leased, Started, Undecodable
 from dispatcher.core.units import US, Lane
-from dispatcher.store.decisions import Decisions
 from tests.support.servers import Database
 from tests.support.stage import LEASE_US, Stage, Worker, policy_from
 
@@ -187,7 +186,7 @@ def test_in_quiet_hours_nothing_is_lost_and_nothing_is_posted_that_they_hold(red
     walk.end()
     everyone += [each for each in walk.workers if each not in everyone]
 
-    decisions = {each.id: each for each in Decisions(stage.redis, stage.keys).newest()}
+    decisions = {each.id: each for each in stage.decisions.newest()}
     assert walk.sent.keys() <= decisions.keys()
     reasons = Counter((decisions[id_].outcome, decisions[id_].reason) for id_ in walk.sent)
     assert seed != MEETS_THEM or {("dropped", "quiet"), ("digested", "quiet")} <= reasons.keys()

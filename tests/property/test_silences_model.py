@@ -20,8 +20,7 @@ import pytest
 from dispatcher.core.matchers import parse_matchers
 from dispatcher.core.policy import OnLimit
 from dispatcher.core.units import US, Lane
-from dispatcher.store.explanations import Explanations
-from dispatcher.store.silences import Silencing, Wanted
+from dispatcher.store.silences import Wanted
 from tests.support.quiet_stage import QuietStage
 from tests.support.servers import Database
 from tests.support.stage import LEASE_US, UNPACED, Stage
@@ -138,7 +137,7 @@ class Walk:
         self.stage = stage
         self.random = Random(seed)
         self.stage.prolongs = True
-        self.silencing = Silencing(stage.redis, stage.keys, clock=stage.clock)
+        self.silencing = stage.silencing
         self.slack = Slack(can_update=False)
         self.hired = count()
         self.rules_of: dict[str, Rules] = {}
@@ -432,11 +431,10 @@ class Walk:
 
     def check_each(self) -> None:
         """What is said of each event is what the model knows."""
-        explained = Explanations(self.stage.redis, self.stage.keys, self.stage.queue, clock=self.stage.clock)
         for id_, fate in self.fates.items():
-            assert (id_, explained.explain(id_).outcome) == (id_, fate)
+            assert (id_, self.stage.explanations.explain(id_).outcome) == (id_, fate)
         for id_, (_, awaited) in self.waiting.items():
-            told = explained.explain(id_)
+            told = self.stage.explanations.explain(id_)
             assert (told.outcome, told.reason) == ("parked", "quiet" if awaited == "quiet" else "silenced")
 
     def check_digests(self) -> None:

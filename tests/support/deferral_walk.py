@@ -31,7 +31,6 @@ from dispatcher.core.states import (
     Unreadable,
 )
 from dispatcher.core.units import US, Lane
-from dispatcher.store.decisions import Decisions
 from dispatcher.store.leases import Taken
 from tests.support.deferral import WatchedGate
 from tests.support.models import most_in_any_window
@@ -255,7 +254,7 @@ class DeferralWalk:
             if not isinstance(each.outcome, Parked)
         )
         assert ended == Counter(self.sent.keys())
-        recorded = {decision.id: decision.outcome for decision in Decisions(self.stage.redis, self.stage.keys).newest()}
+        recorded = {decision.id: decision.outcome for decision in self.stage.decisions.newest()}
         assert recorded == {id_: _word(outcome) for id_, outcome in self.outcomes().items()}
         assert len(self.stage.letters()) == sum(word == "dead" for word in recorded.values())
         expired = {letter["id"] for letter in self.stage.letters() if letter["reason"] == "expired"}

@@ -16,7 +16,6 @@ from dispatcher.core.posts import Ambiguous, Message, PostResult, RateLimitedByS
 from dispatcher.core.states import Absent, Leased, ScanLater, ScanResult, Search, Started, Undecodable, Unreadable
 from dispatcher.core.units import US
 from dispatcher.store.counts import OUTCOMES
-from dispatcher.store.decisions import Decisions
 from tests.support.doubles import Desk
 from tests.support.models import most_in_any_window
 from tests.support.servers import Database
@@ -223,7 +222,7 @@ class DigestWalk:
         snapshot = self.stage.snapshot()
         assert snapshot.tallies == {}
         assert self.stage.redis.keys(f"{self.stage.keys.tally_prefix}*") == []
-        decisions = list(Decisions(self.stage.redis, self.stage.keys).newest())
+        decisions = list(self.stage.decisions.newest())
         outcomes = Counter(each.outcome for each in decisions)
         assert outcomes == {name: snapshot.totals[name] for name in OUTCOMES if snapshot.totals.get(name)}
         assert outcomes.total() == self.sent.total()

@@ -18,19 +18,18 @@ from dispatcher.errors import ConfigError
 from dispatcher.limiter import Limiter
 from dispatcher.limiter.wire import Calls, Step, WaitingRequest
 from dispatcher.server.connection import Script
-from dispatcher.store.dead_letters import DeadLetters, Filter
-from dispatcher.store.explanations import Explanations, ids_of
+from dispatcher.store.dead_letters import Filter
+from dispatcher.store.explanations import ids_of
 from dispatcher.store.intake import claim_namespace, seal
-from dispatcher.store.operator_controls import Pausing
-from dispatcher.store.parked_events import ParkedEvents, ParkedFilter
+from dispatcher.store.parked_events import ParkedFilter
 from dispatcher.store.removals import Removals
 from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.rq_recovery import Sweep
-from dispatcher.store.silences import Silencing, Wanted
+from dispatcher.store.silences import Wanted
 from dispatcher.store.versions import Unless
 from tests.support.quiet_stage import FREE, QuietStage
 from tests.support.servers import Database
-from tests.support.stage import REMEMBER_US, Stage, Worker
+from tests.support.stage import Stage, Worker
 
 Scene = Callable[[Database], None]
 
@@ -49,16 +48,13 @@ def answer_all(worker: Worker, result: PostResult) -> None:
 
 def explain_all(stage: Stage, *ids: str) -> None:
     """Look at each."""
-    explanations = Explanations(stage.redis, stage.keys, stage.queue, policy=stage.policy, clock=stage.clock)
     for id_ in ids:
-        explanations.find(ids_of(id_), payloads=True)
+        stage.explanations.find(ids_of(id_), payloads=True)
 
 
 def cancel_all(stage: Stage) -> int:
     """Cancel whatever is parked; how many were."""
-    parked = ParkedEvents(
-        stage.redis, stage.keys, stage.queue, stage.policy, remember_us=REMEMBER_US, clock=stage.clock
-    )
+    parked = stage.parked_events
     found = list(parked.find(ParkedFilter()))
     for category in {"none", *(each.explanation.category for each in found)}:
         list(parked.find(ParkedFilter(category)))
@@ -318,7 +314,7 @@ def trouble(redis: Database) -> None:
     answer_all(ann, REVOKED)
     stage.snapshot()
     explain_all(stage, "f")
-    Pausing(redis, stage.keys, clock=stage.clock).resume("*")
+    stage.pausing.resume("*")
     answer_all(bob, Retryable("request_timeout", "busy", reached=True))
     stage.clock.forward(61)
     ann.run()
@@ -406,10 +402,9 @@ def silences(redis: Database) -> None:
     """Silences that begin, suppress what fires, and end: by the clock, since nothing matches or fires, and by hand."""
     stage = QuietStage(redis, DEFERRING)
     ann = stage.worker()
-    hands = Silencing(redis, stage.keys, clock=stage.clock)
 
     def add(matcher: str, seconds: int, **facts: Any) -> str:  # noqa: ANN401 - a Wanted's
-        return hands.begin(Wanted(parse_matchers([matcher]), seconds * US, "ed", "known", **facts)).id
+        return stage.silencing.begin(Wanted(parse_matchers([matcher]), seconds * US, "ed", "known", **facts)).id
 
     add("host=db1", 600, until_resolved=True)
     add("host=db*", 300, idle_us=60 * US)
@@ -421,8 +416,8 @@ def silences(redis: Database) -> None:
     stage.send("e", category="other", labels={"team": "web"}, channel="#p")
     stage.send("f", category="chatter", labels={"team": "none"})
     taken = ann.take()
-    hands.expire(by_word)
-    hands.expire(by_word)
+    stage.silencing.expire(by_word)
+    stage.silencing.expire(by_word)
     ann.finish(taken)
     explain_all(stage, "a", "c")
     stage.snapshot()
@@ -450,8 +445,8 @@ def by_hand(redis: Database) -> None:
     """Mutes, pauses and cancels of an operator."""
     stage = QuietStage(redis, DEFERRING)
     ann = stage.worker()
-    muting = Silencing(redis, stage.keys, clock=stage.clock)
-    pausing = Pausing(redis, stage.keys, clock=stage.clock)
+    muting = stage.silencing
+    pausing = stage.pausing
     muting.mute("errors", 600_000_000, "ed", "known")
     muting.mute("chatter", 10_000_000, "ed", "known")
     stage.send("a", "b", labels={"host": "db1"})
@@ -538,7 +533,7 @@ def letters(redis: Database) -> None:
     stage = QuietStage(redis, text)
     stage.bounds = Bounds(4, 3_600_000_000, 30)
     ann = stage.worker()
-    dead = DeadLetters(redis, stage.keys, stage.queue, clock=stage.clock)
+    dead = stage.dead_letters
     stage.send(*(f"a{n}" for n in range(6)))
     ann.run()
     found = list(dead.find(Filter()))

@@ -49,10 +49,15 @@ from dispatcher.settings.content import Content
 from dispatcher.settings.limits_file import read_limits
 from dispatcher.store.admission import Admission, Prefilter
 from dispatcher.store.counts import Counts
+from dispatcher.store.dead_letters import DeadLetters
+from dispatcher.store.decisions import Decisions
 from dispatcher.store.explanations import Explanations
 from dispatcher.store.intake import Enqueued, Intake
 from dispatcher.store.leases import Outbox, Taken
+from dispatcher.store.operator_controls import Pausing
+from dispatcher.store.parked_events import ParkedEvents
 from dispatcher.store.rq_keys import QueueKeys
+from dispatcher.store.silences import Silencing
 from dispatcher.store.snapshot import Books, Snapshot
 from dispatcher.store.versions import Unless, Version, Versions
 from tests.support.doubles import START_US, Clock, Desk, Told
@@ -152,7 +157,7 @@ def names(started: Sequence[Started]) -> list[str]:
 
 def sentence(stage: Stage, id_: str) -> str:
     """What became of an event."""
-    return Explanations(stage.redis, stage.keys, stage.queue, clock=stage.clock).explain(id_).sentence
+    return stage.explanations.explain(id_).sentence
 
 
 class WatchedOutbox:
@@ -417,6 +422,34 @@ class Stage:
 
     def worker(self, owner: str = "ann", lease_us: int = LEASE_US) -> Worker:
         return Worker(self, owner, lease_us)
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        return DeadLetters(self.redis, self.keys, self.queue, clock=self.clock)
+
+    @property
+    def decisions(self) -> Decisions:
+        return Decisions(self.redis, self.keys)
+
+    @property
+    def explanations(self) -> Explanations:
+        """By the policy of the moment."""
+        return Explanations(self.redis, self.keys, self.queue, policy=self.policy, clock=self.clock)
+
+    @property
+    def parked_events(self) -> ParkedEvents:
+        """By the policy of the moment."""
+        return ParkedEvents(
+            self.redis, self.keys, self.queue, self.policy, remember_us=self.remember_us, clock=self.clock
+        )
+
+    @property
+    def pausing(self) -> Pausing:
+        return Pausing(self.redis, self.keys, clock=self.clock)
+
+    @property
+    def silencing(self) -> Silencing:
+        return Silencing(self.redis, self.keys, clock=self.clock)
 
     def put_in_force(self, text: str) -> Version:
         """Publish what a limits file says."""

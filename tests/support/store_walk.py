@@ -39,7 +39,7 @@ from dispatcher.core.states import (
 from dispatcher.core.transitions import taken_again
 from dispatcher.core.units import US, Lane
 from dispatcher.errors import StaleLimits
-from dispatcher.store.dead_letters import DeadLetters, Filter, Replayed
+from dispatcher.store.dead_letters import Filter, Replayed
 from dispatcher.store.parked_events import Cancelled, ParkedEvent, ParkedEvents, ParkedFilter
 from dispatcher.worker.post_pool import Standby
 from tests.support.doubles import NOTHING_TO_READ
@@ -165,7 +165,6 @@ class StoreWalk:
         self.owners = [self._owner(f"owner{n}") for n in range(OWNERS)]
         self.ghosts: list[Owner] = []
         """Calls under a name that its worker gave up, still on their way."""
-        self.dead_letters = DeadLetters(redis, self.stage.keys, self.stage.queue, clock=self.stage.clock)
         self.found: list[ParkedEvent] = []
         """What an operator found parked, and may cancel later."""
         self.ids: list[str] = []
@@ -337,8 +336,8 @@ class StoreWalk:
 
     def replay(self) -> None:
         """A dead letter goes back to its lane."""
-        for letter in list(self.dead_letters.find(Filter()))[:3][-1:]:
-            assert self.dead_letters.replay([letter, letter]) == [Replayed.DONE, Replayed.GONE]
+        for letter in list(self.stage.dead_letters.find(Filter()))[:3][-1:]:
+            assert self.stage.dead_letters.replay([letter, letter]) == [Replayed.DONE, Replayed.GONE]
             self.replays[letter.id] += 1
             self.admitted.discard(letter.id)
 

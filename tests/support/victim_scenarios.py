@@ -14,14 +14,13 @@ from typing import Any, Final
 from dispatcher.core.posts import Ambiguous, PostResult, RateLimitedBySlack, Retryable
 from dispatcher.core.states import Started
 from dispatcher.core.units import US
-from dispatcher.store.explanations import Explanations, ids_of
-from dispatcher.store.operator_controls import Pausing
-from dispatcher.store.parked_events import ParkedEvents, ParkedFilter
+from dispatcher.store.explanations import ids_of
+from dispatcher.store.parked_events import ParkedFilter
 from tests.support.decisions import decision_of
 from tests.support.doubles import START_US
 from tests.support.quiet_stage import FREE, QuietStage
 from tests.support.servers import Database
-from tests.support.stage import REMEMBER_US, Worker
+from tests.support.stage import Worker
 
 LIMITS: Final = f"""{FREE}
 global: {{limits: [60/1m]}}
@@ -80,19 +79,13 @@ class Scenario:
         """An operator looks at everything."""
         stage = self.stage
         stage.snapshot()
-        Explanations(stage.redis, stage.keys, stage.queue, clock=stage.clock).find(ids_of(self.victim), payloads=True)
-        list(self._parked().find(ParkedFilter()))
+        stage.explanations.find(ids_of(self.victim), payloads=True)
+        list(stage.parked_events.find(ParkedFilter()))
 
     def cancel(self) -> None:
         """An operator cancels whatever is parked."""
-        parked = self._parked()
+        parked = self.stage.parked_events
         parked.cancel(list(parked.find(ParkedFilter())), "ed")
-
-    def _parked(self) -> ParkedEvents:
-        stage = self.stage
-        return ParkedEvents(
-            stage.redis, stage.keys, stage.queue, stage.policy, remember_us=REMEMBER_US, clock=stage.clock
-        )
 
     def _work_on(self, workers: Sequence[Worker]) -> None:
         for _ in range(ROUNDS):
@@ -432,11 +425,10 @@ def head_of_the_dead(redis: Database) -> Scenario:
 def of_a_paused_category(redis: Database) -> Scenario:
     """It was admitted, and its category was paused by hand."""
     made = _Making(redis)
-    pausing = Pausing(redis, made.stage.keys, clock=made.stage.clock)
-    pausing.pause("plain", "ed")
+    made.stage.pausing.pause("plain", "ed")
     made.send("a", "v", "b")
     made.ann.run()
-    return made.done("v", partial(pausing.resume, "plain"))
+    return made.done("v", partial(made.stage.pausing.resume, "plain"))
 
 
 ALONE_ENDS: Final = frozenset({"sent", "digested", "dropped"})

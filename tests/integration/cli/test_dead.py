@@ -28,7 +28,7 @@ from dispatcher.core.states import DEADLY, DeadLettered, Leased
 from dispatcher.producer.blocking import Producer
 from dispatcher.settings.redaction import redacted_url
 from dispatcher.store.audit import Audit
-from dispatcher.store.dead_letters import MAX_PAYLOAD, DeadLetters, Filter
+from dispatcher.store.dead_letters import MAX_PAYLOAD, Filter
 from tests.support.commands import Streams, ended, run, run_on, run_typing, started, terminal
 from tests.support.dead_letters import (
     DENIED,
@@ -341,20 +341,19 @@ def test_a_replay_replaces_a_job_that_a_stock_worker_has_finished(redis: Databas
 @pytest.mark.parametrize("on_limit", [OnLimit.DROP, OnLimit.DEAD_LETTER])
 def test_a_replay_ends_though_the_limits_deny_all_at_once_again(redis: Database, on_limit: OnLimit) -> None:
     stage = Stage(redis, policy_of("1/30m", "", on_limit=OnLimit.DEAD_LETTER))
-    letters = DeadLetters(redis, stage.keys, stage.queue, clock=stage.clock)
     ids = [f"e{n}" for n in range(130)]
     stage.send(*ids, channel=UNPACED)
     worker = stage.worker()
     worker.run()
     stage.policy = policy_of("1/30m", "", on_limit=on_limit)
     replayed = []
-    found = letters.find(Filter())
+    found = stage.dead_letters.find(Filter())
     while some := list(islice(found, 13)):
-        assert letters.replay(some) == [1] * len(some)
+        assert stage.dead_letters.replay(some) == [1] * len(some)
         worker.run()
         replayed += [letter.id for letter in some]
     assert replayed == ids[1:]
-    assert [(letter.id, letter.reason, letter.replays) for letter in letters.find(Filter())] == [
+    assert [(letter.id, letter.reason, letter.replays) for letter in stage.dead_letters.find(Filter())] == [
         (id_, "limit:global", 1) for id_ in replayed
     ]
     assert (stage.total("dropped"), stage.total("replayed")) == (0, 129)

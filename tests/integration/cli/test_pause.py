@@ -33,7 +33,7 @@ def stage(redis: Database) -> Stage:
 
 @pytest.fixture
 def pausing(stage: Stage) -> Pausing:
-    return Pausing(stage.redis, stage.keys, clock=stage.clock)
+    return stage.pausing
 
 
 def names(started: Sequence[Started]) -> list[str]:

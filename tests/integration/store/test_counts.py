@@ -10,7 +10,6 @@ from dispatcher.core.posts import Rejected
 from dispatcher.core.units import US, Lane
 from dispatcher.store.counts import Counts, read_minutes
 from dispatcher.store.parked_events import Cancelled, ParkedEvents, ParkedFilter
-from dispatcher.store.silences import Silencing
 from tests.support.deferral import send
 from tests.support.doubles import START_US
 from tests.support.stage import UNPACED, Stage, Worker
@@ -58,7 +57,7 @@ def test_what_each_limit_and_each_mute_drops_is_counted_apart(stage: Stage, ann:
     ann.run()
     send(stage, "g", category="errors")
     ann.run()  # the pre-check drops it
-    Silencing(stage.redis, stage.keys, clock=stage.clock).mute("quiet", US, "ed", "known")
+    stage.silencing.mute("quiet", US, "ed", "known")
     send(stage, "h", "i", category="quiet")
     send(stage, "x", "y", category="deploys")
     send(stage, "j", "k", "l", "m", category="news")

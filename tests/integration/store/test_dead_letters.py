@@ -22,7 +22,7 @@ DONE, GONE, WAITING = Replayed.DONE, Replayed.GONE, Replayed.WAITING
 
 @pytest.fixture
 def letters(stage: Stage) -> DeadLetters:
-    return DeadLetters(stage.redis, stage.keys, stage.queue, clock=stage.clock)
+    return stage.dead_letters
 
 
 def bury(stage: Stage, *ids: str, **fields: str) -> None:
@@ -199,7 +199,7 @@ def test_a_replayed_event_that_the_limits_deny_is_a_dead_letter_again_or_waits(
     redis: Database, on_limit: OnLimit
 ) -> None:
     stage = Stage(redis, policy_of("2/30m", "", on_limit=on_limit))
-    letters = DeadLetters(redis, stage.keys, stage.queue, clock=stage.clock)
+    letters = stage.dead_letters
     bury(stage, "a")
     stage.send("b", "c", channel=UNPACED)
     worker = stage.worker()

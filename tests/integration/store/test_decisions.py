@@ -18,7 +18,7 @@ from dispatcher.core.states import GRACE_US, Leased
 from dispatcher.core.transitions import after_post
 from dispatcher.core.units import US
 from dispatcher.errors import GateUnavailable
-from dispatcher.store.decisions import Decisions, Position
+from dispatcher.store.decisions import Position
 from dispatcher.store.leases import Outbox
 from tests.support.decisions import decision_of
 from tests.support.doubles import START_US, Told
@@ -35,10 +35,6 @@ def stage(redis: Database) -> Stage:
     policy = policy_of("", "1/30m")
     kept = CategoryRule((Limit.parse("1/30m"),), UNPACED, OnLimit.DEAD_LETTER, 86_400 * US)
     return Stage(redis, replace(policy, categories={"kept": kept}))
-
-
-def record(stage: Stage) -> Decisions:
-    return Decisions(stage.redis, stage.keys)
 
 
 def kept_under(stage: Stage, name: str) -> set[str]:
@@ -102,7 +98,7 @@ def test_no_more_decisions_are_kept_than_may_and_the_latest_half_for_certain(red
     for n in range(20):
         stage.send(f"e{n}", channel=UNPACED)
         ann.run()
-        found = {decision.id for decision in record(stage).newest() if decision.outcome == "dropped"}
+        found = {decision.id for decision in stage.decisions.newest() if decision.outcome == "dropped"}
         assert {f"e{each}" for each in range(max(0, n - 3), n + 1)} <= found
         assert len(found) <= 8
         assert redis.hlen(stage.keys.decisions[0]) <= 4 + 1
@@ -113,19 +109,19 @@ def test_it_is_known_since_when_no_decision_is_missing(redis: Database) -> None:
     stage = Stage(redis, policy_of("", "1/30m"))
     stage.bounds = Bounds(decisions=8)
     ann = stage.worker("ann")
-    assert record(stage).kept_since_us() is None
+    assert stage.decisions.kept_since_us() is None
     stage.send("sent", channel=UNPACED)
     ann.run()
     stage.clock.forward(1)
     stage.send("e0", channel=UNPACED)
     ann.run()
-    assert record(stage).kept_since_us() == START_US
+    assert stage.decisions.kept_since_us() == START_US
     for n in range(1, 20):
         stage.clock.forward(1)
         stage.send(f"e{n}", channel=UNPACED)
         ann.run()
-    *_, oldest = record(stage).suppressed()
-    assert record(stage).kept_since_us() == oldest.at_us > START_US + US
+    *_, oldest = stage.decisions.suppressed()
+    assert stage.decisions.kept_since_us() == oldest.at_us > START_US + US
 
 
 def test_a_duplicate_does_not_hide_what_became_of_the_first(stage: Stage, ann: Worker) -> None:
@@ -148,7 +144,7 @@ def test_of_many_that_are_dropped_at_once_each_has_the_reason_of_its_category(st
     for n in range(240):
         stage.send(*(f"{name}-{n}" for name in "xyz"[: 1 + n % 3]), category="xyz"[n % 3], channel=UNPACED)
     ann.go(new=600)
-    dropped = {decision.id: decision for decision in record(stage).newest()}
+    dropped = {decision.id: decision for decision in stage.decisions.newest()}
     assert len(dropped) == stage.total("dropped") == 480 - 3
     assert Counter(decision.category for decision in dropped.values()) == {"x": 79, "y": 159, "z": 239}
     assert stage.snapshot().by_category("dropped") == {"x": 79, "y": 159, "z": 239}
@@ -162,7 +158,7 @@ def test_of_what_is_dropped_at_once_only_ids_that_a_producer_chose_are_remembere
     stage.send("named", channel=UNPACED)
     stage.send("other", category="deploys", channel=UNPACED)
     ann.go()
-    assert {decision.id for decision in record(stage).newest()} == {unnamed, "named"}
+    assert {decision.id for decision in stage.decisions.newest()} == {unnamed, "named"}
     assert stage.redis.zrange(stage.keys.seen, 0, -1) == [b"named"]
 
 
@@ -175,7 +171,7 @@ def test_of_what_is_dropped_at_once_only_what_is_still_leased_ends(stage: Stage,
     started = ann.dispatch(batch)
     assert [each.candidate.leased.id for each in started] == ["a", "x", "k"]
     assert [each.id for each in ann.told.losses] == ["b", "y"]
-    assert {decision.id for decision in record(stage).newest()} == {"c", "z", "l"}
+    assert {decision.id for decision in stage.decisions.newest()} == {"c", "z", "l"}
     assert (stage.total("dropped"), stage.snapshot().by_category("dropped")) == (2, {"errors": 1, "deploys": 1})
     assert sorted(map(bytes.decode, stage.redis.zrange(stage.keys.seen, 0, -1))) == ["c", "l", "z"]
     assert {each.subject.id for each in ann.told.settlements} == {"c", "z", "l"}
@@ -233,7 +229,7 @@ def test_text_and_labels_are_on_record_however_an_event_ends(redis: Database) ->
         text = f'disk\nfull: "{id_}" {"x" * 100}'
         stage.intake.enqueue([(id_, Event("errors", text, id=id_, labels=labels, channel=UNPACED))])
         ann.run()
-    newest = list(record(stage).newest())
+    newest = list(stage.decisions.newest())
     assert [each.id for each in newest] == ["refused", "sent"]
     for each in newest:
         assert each.text is not None
@@ -248,7 +244,7 @@ def test_where_no_text_is_to_be_kept_labels_are_and_no_text_is(redis: Database) 
     for id_ in ("sent", "refused"):
         stage.intake.enqueue([(id_, Event("errors", f'",{{{id_}', id=id_, labels={"n": id_}, channel=UNPACED))])
         ann.run()
-    assert [(each.id, each.text, each.labels) for each in record(stage).newest()] == [
+    assert [(each.id, each.text, each.labels) for each in stage.decisions.newest()] == [
         (id_, None, {"n": id_}) for id_ in ("refused", "sent")
     ]
 
@@ -256,12 +252,12 @@ def test_where_no_text_is_to_be_kept_labels_are_and_no_text_is(redis: Database) 
 def test_since_brings_what_ended_after_an_instant_of_the_record(stage: Stage, ann: Worker) -> None:
     stage.send("a", "b", channel=UNPACED)
     ann.run()
-    ends = record(stage).ends()
-    assert record(stage).since(ends, wait_ms=1) == ([], ends)
+    ends = stage.decisions.ends()
+    assert stage.decisions.since(ends, wait_ms=1) == ([], ends)
     stage.send("c", channel=UNPACED)
     ann.run()
-    found, after = record(stage).since(ends, wait_ms=1)
-    assert ([each.id for each in found], after) == (["c"], record(stage).ends())
+    found, after = stage.decisions.since(ends, wait_ms=1)
+    assert ([each.id for each in found], after) == (["c"], stage.decisions.ends())
 
 
 def test_a_record_goes_on_where_its_index_was_lost(stage: Stage, ann: Worker) -> None:
@@ -270,14 +266,14 @@ def test_a_record_goes_on_where_its_index_was_lost(stage: Stage, ann: Worker) ->
     stage.redis.delete(*stage.keys.decisions)
     stage.send("c", channel=UNPACED)
     ann.run()
-    assert [each.id for each in record(stage).newest() if each.outcome == "dropped"] == ["c", "b"]
+    assert [each.id for each in stage.decisions.newest() if each.outcome == "dropped"] == ["c", "b"]
     assert decision_of(stage.redis, stage.keys, "c") is not None
     newest, _ = stage.redis.xrevrange(stage.keys.decision_logs[0], count=1)[0]
     stage.redis.xdel(stage.keys.decision_logs[0], newest)
     stage.redis.delete(*stage.keys.decisions)
     stage.send("d", channel=UNPACED)
     ann.run()
-    assert [each.id for each in record(stage).newest() if each.outcome == "dropped"] == ["d", "b"]
+    assert [each.id for each in stage.decisions.newest() if each.outcome == "dropped"] == ["d", "b"]
 
 
 @pytest.mark.parametrize("number", ["", "x", "-1", "0", "1.5", "9" * 30])
@@ -308,7 +304,7 @@ def test_what_a_decision_says_in_another_form_or_of_another_version_is_left_out(
     for name in (*named, "of_another_version"):
         stage.redis.delete(log)
         stage.redis.xadd(log, {why.replace(b"{}]", f'{{"{name}":{value}}}]'.encode()): ids}, id=entry)
-        (found,) = [each for each in record(stage).newest() if each.id == "b"]
+        (found,) = [each for each in stage.decisions.newest() if each.id == "b"]
         assert found == decision_of(stage.redis, stage.keys, "b")
         assert (found.scope, found.limit, found.fits_at_us) == (plain.scope, plain.limit, plain.fits_at_us)
         assert ended(found, str).startswith("Dropped at ")
@@ -321,13 +317,13 @@ def test_later_decisions_do_not_change_what_follows_a_place(stage: Stage) -> Non
         stage.send(f"first-{n}", f"second-{n}", f"third-{n}")
         ann.run()
         stage.clock.forward(1)
-    kept = [each.id for each in record(stage).newest()]
+    kept = [each.id for each in stage.decisions.newest()]
     assert len(kept) == 16
     found, place = list[str](), Position()
     for _ in kept:
-        decision, place = next(record(stage).behind(place))
+        decision, place = next(stage.decisions.behind(place))
         found.append(decision.id)
         stage.send(f"after-{decision.id}")
         ann.run()
     assert found == kept
-    assert list(record(stage).behind(place)) == []
+    assert list(stage.decisions.behind(place)) == []

@@ -29,11 +29,9 @@ from dispatcher.core.states import Absent, Leased, Parked, ScanResult, Step, Tol
 from dispatcher.core.transitions import MAX_ATTEMPTS
 from dispatcher.core.units import US
 from dispatcher.logs.event_log import build_event_log
-from dispatcher.store.dead_letters import DeadLetters, Filter, Replayed
+from dispatcher.store.dead_letters import Filter, Replayed
 from dispatcher.store.intake import Enqueued
-from dispatcher.store.operator_controls import Pausing
-from dispatcher.store.parked_events import ParkedEvents, ParkedFilter
-from dispatcher.store.silences import Silencing
+from dispatcher.store.parked_events import ParkedFilter
 from tests.support.decisions import decision_of
 from tests.support.deferral import keep_beating
 from tests.support.digests import (
@@ -449,9 +447,8 @@ def test_a_replayed_event_is_never_digested(stage: Stage, ann: Worker) -> None:
     stage.send("a", "b", "c", "d")
     stage.policy = telling_policy(on_limit=OnLimit.DEAD_LETTER)
     ann.run()
-    letters = DeadLetters(stage.redis, stage.keys, stage.queue)
     stage.policy = telling_policy()
-    assert letters.replay(letters.find(Filter())) == [Replayed.DONE]
+    assert stage.dead_letters.replay(stage.dead_letters.find(Filter())) == [Replayed.DONE]
     ann.run()
     assert [letter["reason"] for letter in stage.letters()] == ["limit:category"]
     assert stage.total("digested") == 0
@@ -879,8 +876,7 @@ def test_a_digest_message_whose_tally_does_not_say_why_ends(stage: Stage, ann: W
 def test_a_digest_of_a_category_that_is_muted_waits_until_that_is_over(stage: Stage, ann: Worker) -> None:
     storm(stage, 5)
     ann.run()
-    muting = Silencing(stage.redis, stage.keys, clock=stage.clock)
-    muting.mute("errors", 600 * US, who="me", why="known")
+    stage.silencing.mute("errors", 600 * US, who="me", why="known")
     storm(stage, 3)
     wait_until(stage, 599, ann)
     assert digest_posts(ann) == []
@@ -900,8 +896,7 @@ def test_a_muted_digest_gives_back_the_slots_that_a_dead_worker_may_have_taken_f
     before = stage.slots("global")
     stage.gate.try_acquire_many([(digest.slot, stage.policy.scopes("errors", tells=True))])
     keep_beating(stage, 40, "bob")
-    muting = Silencing(stage.redis, stage.keys, clock=stage.clock)
-    muting.mute("errors", 600 * US, who="me", why="known")
+    stage.silencing.mute("errors", 600 * US, who="me", why="known")
     bob.run()
     assert stage.slots("global") == before
 
@@ -909,11 +904,10 @@ def test_a_muted_digest_gives_back_the_slots_that_a_dead_worker_may_have_taken_f
 def test_a_digest_of_a_category_that_is_paused_by_hand_waits_until_it_is_resumed(stage: Stage, ann: Worker) -> None:
     storm(stage, 5)
     ann.run()
-    pausing = Pausing(stage.redis, stage.keys, clock=stage.clock)
-    pausing.pause("errors", by="me", why="")
+    stage.pausing.pause("errors", by="me", why="")
     wait_until(stage, 300, ann)
     assert digest_posts(ann) == []
-    pausing.resume("errors")
+    stage.pausing.resume("errors")
     wait_until(stage, 301, ann)
     assert len(digest_posts(ann)) == 1
 
@@ -921,7 +915,7 @@ def test_a_digest_of_a_category_that_is_paused_by_hand_waits_until_it_is_resumed
 def test_a_digest_that_waits_asks_anew_every_day(stage: Stage, ann: Worker) -> None:
     storm(stage, 5)
     ann.run()
-    Pausing(stage.redis, stage.keys, clock=stage.clock).pause("*", by="me", why="")
+    stage.pausing.pause("*", by="me", why="")
     stage.clock.now_us += 86_400 * US - 1
     assert ann.taken() == []
     stage.clock.now_us += 1
@@ -931,24 +925,18 @@ def test_a_digest_that_waits_asks_anew_every_day(stage: Stage, ann: Worker) -> N
 def test_digest_messages_are_not_in_an_operators_hands(stage: Stage, ann: Worker) -> None:
     (*_, alone) = storm(stage, 3)
     ann.run()
-    parked = ParkedEvents(
-        stage.redis, stage.keys, stage.queue, stage.policy, remember_us=stage.remember_us, clock=stage.clock
-    )
-    (event,) = parked.find(ParkedFilter())
+    (event,) = stage.parked_events.find(ParkedFilter())
     assert event.id == alone
     assert event.explanation.sentence.startswith("Suppressed (limit:category), so far as the only one; ")
     storm(stage, 1)
     ann.run()
-    assert list(parked.find(ParkedFilter())) == []
+    assert list(stage.parked_events.find(ParkedFilter())) == []
 
 
 def test_after_a_buffered_single_was_cancelled_another_event_can_be_buffered(stage: Stage, ann: Worker) -> None:
     storm(stage, 3)
     ann.run()
-    parked = ParkedEvents(
-        stage.redis, stage.keys, stage.queue, stage.policy, remember_us=stage.remember_us, clock=stage.clock
-    )
-    parked.cancel(list(parked.find(ParkedFilter())), "me")
+    stage.parked_events.cancel(list(stage.parked_events.find(ParkedFilter())), "me")
     ann.decided()
     assert stage.books.is_drained()
     assert stage.snapshot().all_tallies == 0

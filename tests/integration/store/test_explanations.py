@@ -25,10 +25,9 @@ from dispatcher.core.units import US, Lane
 from dispatcher.logs.event_log import build_event_log, facts_of
 from dispatcher.server.keys import Keys
 from dispatcher.server.scripts import read_script
-from dispatcher.store.dead_letters import DeadLetters, Filter
-from dispatcher.store.explanations import ExplainCalls, Explanations, ids_of
-from dispatcher.store.operator_controls import Pausing
-from dispatcher.store.parked_events import ParkedEvents, ParkedFilter
+from dispatcher.store.dead_letters import Filter
+from dispatcher.store.explanations import ExplainCalls, ids_of
+from dispatcher.store.parked_events import ParkedFilter
 from tests.support.digests import DELAY_S, storm, telling_policy, wait_until
 from tests.support.doubles import START_US
 from tests.support.servers import Database, RedisServer
@@ -55,8 +54,7 @@ def explain(stage: Stage, id_: str) -> Explanation:
     """What is said at this instant; to say it, nothing is written."""
     names, call = ExplainCalls(stage.keys, stage.queue).call(ids_of(id_), payloads=True)
     stage.redis.eval_ro(read_script("explain"), len(names), *names, json.dumps(call))
-    explanations = Explanations(stage.redis, stage.keys, stage.queue, policy=stage.policy, clock=stage.clock)
-    return explanations.explain(id_)
+    return stage.explanations.explain(id_)
 
 
 # At its end
@@ -89,8 +87,7 @@ def test_a_dead_letter_says_why_and_whether_it_is_kept(stage: Stage, ann: Worker
     said = f"Dead letter at {MOMENT}: category kept had used 1 of 1 in 30 min; it would have fitted at 11:23:20."
     kept = explain(stage, "b")
     assert (kept.sentence, kept.outcome, kept.dead_letter) == (said, "dead", True)
-    letters = DeadLetters(stage.redis, stage.keys, stage.queue, clock=stage.clock)
-    letters.purge(letters.find(Filter()))
+    stage.dead_letters.purge(stage.dead_letters.find(Filter()))
     purged = explain(stage, "b")
     assert (purged.sentence, purged.outcome, purged.dead_letter) == (said, "dead", False)
 
@@ -169,8 +166,7 @@ def test_of_a_duplicate_what_became_of_the_first_is_told(stage: Stage, ann: Work
 def test_a_replayed_event_waits_again(stage: Stage, ann: Worker) -> None:
     stage.send("a", "b", category="kept")
     ann.run()
-    letters = DeadLetters(stage.redis, stage.keys, stage.queue, clock=stage.clock)
-    letters.replay(letters.find(Filter()))
+    stage.dead_letters.replay(stage.dead_letters.find(Filter()))
     assert explain(stage, "b").state is State.WAITING
     ann.take()
     told = explain(stage, "b")
@@ -326,7 +322,7 @@ def test_what_expires_at_the_instant_at_which_there_is_room_is_not_posted(stage:
 def test_a_recovery_that_waits_to_edit_a_message_waits_for_no_channel(stage: Stage, ann: Worker) -> None:
     stage.send("a", channel=UNPACED, dedup_key="db1")
     ann.run()
-    Pausing(stage.redis, stage.keys, clock=stage.clock).pause("*", "ops@here", "maintenance")
+    stage.pausing.pause("*", "ops@here", "maintenance")
     stage.send("r", channel=UNPACED, dedup_key="db1", status="resolved")
     ann.run()
     told = explain(stage, "r")
@@ -397,7 +393,7 @@ def test_while_it_is_paused_no_instant_is_told_for_what_waits_for_room(
 ) -> None:
     stage.send("a", "b", category="later")
     ann.run()
-    Pausing(stage.redis, stage.keys, clock=stage.clock).pause(name, "ops@here", "maintenance")
+    stage.pausing.pause(name, "ops@here", "maintenance")
     told = explain(stage, "b")
     assert (told.place, told.expected_at, told.next_at) == (1, None, None)
     assert told.sentence == (
@@ -488,7 +484,7 @@ def test_a_retry_whose_instant_has_passed_is_told_with_the_pause_that_keeps_it(s
     stage.send("a", channel=UNPACED)
     (started,) = ann.go()
     ann.answer(started, Retryable("http_502", "bad gateway"))
-    Pausing(stage.redis, stage.keys, clock=stage.clock).pause("*", "ops@here", "maintenance")
+    stage.pausing.pause("*", "ops@here", "maintenance")
     assert explain(stage, "a").next_at == (START_US + BACKOFF_US) / US
     stage.clock.forward(10)
     told = explain(stage, "a")
@@ -538,7 +534,7 @@ def test_of_a_post_without_a_clear_answer_is_told_when_it_is_reconciled(stage: S
 @pytest.mark.parametrize(("name", "what"), [("*", "posting"), ("errors", "category errors")])
 def test_the_explanation_of_a_paused_event_names_who_paused(redis: Database, name: str, what: str) -> None:
     stage = Stage(redis, policy_of("", ""))
-    Pausing(redis, stage.keys, clock=stage.clock).pause(name, "ops@here", "maintenance")
+    stage.pausing.pause(name, "ops@here", "maintenance")
     stage.send("a", "b", channel="#ops")
     stage.worker("ann").go()
     told = explain(stage, "b")
@@ -584,7 +580,6 @@ def test_an_event_is_found_by_the_id_that_was_chosen_and_by_that_of_its_job(
 
 
 def test_an_event_is_found_by_the_beginning_of_its_id_wherever_it_is(stage: Stage, ann: Worker) -> None:
-    explanations = Explanations(stage.redis, stage.keys, stage.queue, clock=stage.clock)
     ids = {"lane": "waiting", "hand": "in_flight", "back": "in_flight", "park": "parked", "bury": "settled"}
     ids |= {"sent": "settled", "drop": "settled"}
     stage.send("sent-1", "drop-1", channel=UNPACED)
@@ -601,7 +596,7 @@ def test_an_event_is_found_by_the_beginning_of_its_id_wherever_it_is(stage: Stag
     cid.take(due=0)
     cid.give_back()
     stage.send("lane-1", channel=UNPACED)
-    told = {beginning: explanations.explain_beginning(beginning) for beginning in ids}
+    told = {beginning: stage.explanations.explain_beginning(beginning) for beginning in ids}
     assert {beginning: each.state.value for beginning, each in told.items()} == ids
 
 
@@ -687,10 +682,7 @@ def test_the_explanation_for_a_channel_without_clear_answers_counts_the_failed_p
 def test_a_cancelled_event_with_unknown_delivery_status_may_stand_in_slack(stage: Stage, ann: Worker) -> None:
     stage.send("a")
     ann.answer(ann.go()[0], Ambiguous("reply_timeout", "no complete answer"))
-    parked = ParkedEvents(
-        stage.redis, stage.keys, stage.queue, stage.policy, remember_us=stage.remember_us, clock=stage.clock
-    )
-    ((_, settlement),) = parked.cancel(list(parked.find(ParkedFilter())), who="ops@here")
+    ((_, settlement),) = stage.parked_events.cancel(list(stage.parked_events.find(ParkedFilter())), who="ops@here")
     assert explain(stage, "a").sentence == (
         "Cancelled at 10:53:20 by ops@here. It may stand in Slack: 1 post of it had no clear answer."
     )

@@ -11,7 +11,7 @@ from dispatcher.core.posts import Ambiguous, Message, PostResult, RateLimitedByS
 from dispatcher.core.states import GRACE_US, Absent, ScanResult, Search
 from dispatcher.core.units import US
 from dispatcher.logs.event_log import facts_of
-from dispatcher.store.dead_letters import DeadLetters, Filter
+from dispatcher.store.dead_letters import Filter
 from tests.support.decisions import decision_of
 from tests.support.doubles import START_US
 from tests.support.servers import Database
@@ -109,7 +109,7 @@ def test_where_the_fallback_is_gone_too_the_event_is_a_dead_letter(stage: Stage)
     ann = worker(stage, "ann", "#ops")
     stage.send("a")
     ann.run()
-    (letter,) = DeadLetters(stage.redis, stage.keys, stage.queue).find(Filter())
+    (letter,) = stage.dead_letters.find(Filter())
     assert (letter.reason, letter.code, letter.attempts) == ("rejected", "is_archived", 1)
     assert letter.detail == "gone; this was the fallback of #old (is_archived)"
     assert stage.slots("global") == {}
@@ -249,8 +249,7 @@ def test_a_replayed_dead_letter_goes_to_its_own_channel_again(stage: Stage) -> N
     ann = worker(stage, "ann", "#ops")
     stage.send("a")
     ann.run()
-    letters = DeadLetters(stage.redis, stage.keys, stage.queue, clock=stage.clock)
-    letters.replay(letters.find(Filter()))
+    stage.dead_letters.replay(stage.dead_letters.find(Filter()))
     ann.desk.reply = lambda message: Receipt(message.channel, "1.1")
     stage.clock.forward(20)
     ann.run()

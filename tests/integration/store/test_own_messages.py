@@ -11,7 +11,7 @@ from dispatcher.core.posts import Ambiguous, Paused, PostResult, RateLimitedBySl
 from dispatcher.core.states import Started
 from dispatcher.core.transitions import MAX_ATTEMPTS
 from dispatcher.core.units import US
-from dispatcher.store.silences import Silencing, Wanted
+from dispatcher.store.silences import Wanted
 from tests.support.deferral import send
 from tests.support.digests import DELAY_S, storm, telling_policy
 from tests.support.servers import Database
@@ -26,8 +26,7 @@ def stage(redis: Database) -> Stage:
 @pytest.fixture
 def started(stage: Stage, ann: Worker) -> dict[str, Started]:
     """A post of an event, one of a digest, one of the report of a silence, and an edit of the digest."""
-    silencing = Silencing(stage.redis, stage.keys, clock=stage.clock)
-    silencing.begin(Wanted(parse_matchers(["host=db1"]), DELAY_S * US, "anna", "db1 moves"))
+    stage.silencing.begin(Wanted(parse_matchers(["host=db1"]), DELAY_S * US, "anna", "db1 moves"))
     send(stage, "silenced", category="other", labels={"host": "db1"})
     storm(stage, 5)
     taken = ann.take()

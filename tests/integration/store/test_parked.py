@@ -15,9 +15,8 @@ from dispatcher.core.policy import OnLimit
 from dispatcher.core.posts import Ambiguous, PostResult, RateLimitedBySlack, Receipt, Retryable
 from dispatcher.core.states import GRACE_US, Dropped, ScanResult, Unreadable
 from dispatcher.core.units import US, Lane
-from dispatcher.store.dead_letters import DeadLetters, Filter
-from dispatcher.store.operator_controls import Pausing
-from dispatcher.store.parked_events import PAGE, Cancelled, ParkedEvent, ParkedEvents, ParkedFilter, Place
+from dispatcher.store.dead_letters import Filter
+from dispatcher.store.parked_events import PAGE, Cancelled, ParkedEvent, ParkedFilter, Place
 from dispatcher.web import searching
 from dispatcher.web.searching import search_on
 from tests.support.decisions import decision_of
@@ -42,24 +41,18 @@ RESULTS: Final[dict[str, PostResult]] = {
 }
 
 
-def hands(stage: Stage) -> ParkedEvents:
-    return ParkedEvents(
-        stage.redis, stage.keys, stage.queue, stage.policy, remember_us=stage.remember_us, clock=stage.clock
-    )
-
-
 def listed(stage: Stage, wanted: ParkedFilter | None = None) -> list[str]:
-    return [each.id for each in hands(stage).find(wanted or ParkedFilter())]
+    return [each.id for each in stage.parked_events.find(wanted or ParkedFilter())]
 
 
 def cancel(stage: Stage, *ids: str) -> list[Cancelled]:
     """Cancel those that are parked now, as an operator would; everything fits afterwards."""
-    return cancel_found(stage, hands(stage).by_ids(ids))
+    return cancel_found(stage, stage.parked_events.by_ids(ids))
 
 
 def cancel_found(stage: Stage, found: list[ParkedEvent]) -> list[Cancelled]:
     with stage.watching_the_bell():
-        return [result for result, _ in hands(stage).cancel(found, "ops@here")]
+        return [result for result, _ in stage.parked_events.cancel(found, "ops@here")]
 
 
 @pytest.fixture
@@ -115,7 +108,7 @@ def test_a_search_that_is_out_of_time_goes_on_where_it_ended_also_where_it_has_f
     found: list[str] = []
     place: Place | None = None
     for searches in range(1, 1_000):  # noqa: B007 - how many there were
-        part, place = search_on(hands(deferring).behind(wanted, place), 9, lambda each: each is not None)
+        part, place = search_on(deferring.parked_events.behind(wanted, place), 9, lambda each: each is not None)
         found += [each.id for each in part.rows if each is not None]
         if place is None:
             break
@@ -130,7 +123,7 @@ def test_events_that_expire_in_the_same_microsecond_are_read_on_from_each_of_the
     found: list[str] = []
     place: Place | None = None
     while len(found) < len(everything):
-        rows = [row for row in hands(deferring).behind(ParkedFilter(), place) if row[0] is not None][:most]
+        rows = [row for row in deferring.parked_events.behind(ParkedFilter(), place) if row[0] is not None][:most]
         found += [place.id for _, place in rows]
         place = rows[-1][1]
     assert found == everything
@@ -138,10 +131,10 @@ def test_events_that_expire_in_the_same_microsecond_are_read_on_from_each_of_the
 
 def test_what_expires_in_the_same_microsecond_is_read_once_however_much_it_is(stage: Stage) -> None:
     stage.redis.zadd(stage.keys.parked, {f"e{number:04}": START_US for number in range(4_000)})
-    read = [each for _, each in hands(stage).behind(ParkedFilter(), Place(START_US, "e0009"))]
+    read = [each for _, each in stage.parked_events.behind(ParkedFilter(), Place(START_US, "e0009"))]
     assert read[-1] == Place(START_US, "e3999")
     before = stage.redis.info("stats")["total_net_output_bytes"]
-    assert len(list(hands(stage).pages(ParkedFilter()))) == -(-4_000 // PAGE)
+    assert len(list(stage.parked_events.pages(ParkedFilter()))) == -(-4_000 // PAGE)
     assert stage.redis.info("stats")["total_net_output_bytes"] - before < 1_500_000
 
 
@@ -152,7 +145,7 @@ def test_what_ends_or_is_parked_while_parked_events_are_read_moves_no_other(stag
     """In the middle of a search, before the place at which it is."""
     ids = [f"e{number:03}" for number in range(4 * PAGE)]
     stage.redis.zadd(stage.keys.parked, dict.fromkeys(ids, START_US))
-    pages = hands(stage).behind(ParkedFilter(), None)
+    pages = stage.parked_events.behind(ParkedFilter(), None)
     read = [next(pages)[1], next(pages)[1]]
     assert read[-1].id == ids[2 * PAGE - 1]
     stage.redis.zrem(stage.keys.parked, *(ids[number] for number in gone))
@@ -163,7 +156,7 @@ def test_what_ends_or_is_parked_while_parked_events_are_read_moves_no_other(stag
 
 def test_everything_that_waits_is_found_the_first_to_expire_first(full: Stage) -> None:
     assert listed(full)[:2] == ["b", "c"]
-    told = {each.id: each.explanation for each in hands(full).find(ParkedFilter())}
+    told = {each.id: each.explanation for each in full.parked_events.find(ParkedFilter())}
     assert {id_: each.reason for id_, each in told.items()} == {
         "b": "retry",
         "c": "cooldown",
@@ -176,7 +169,7 @@ def test_everything_that_waits_is_found_the_first_to_expire_first(full: Stage) -
         "d": UNPACED,
         "e": "#general",
     }
-    assert hands(full).count() == 4
+    assert full.parked_events.count() == 4
 
 
 @pytest.mark.parametrize(
@@ -222,7 +215,7 @@ def test_an_admitted_event_is_found_with_its_old_channel_after_the_category_has_
     stage.worker("ann").run()
     rule = replace(stage.policy.defaults, channel="#new")
     stage.policy = replace(stage.policy, defaults=rule, categories={"errors": rule})
-    (b,) = hands(stage).find(ParkedFilter())
+    (b,) = stage.parked_events.find(ParkedFilter())
     assert (b.id, b.explanation.channel) == ("b", "#general")
 
 
@@ -241,7 +234,7 @@ def test_a_cancelled_event_is_dropped_counted_and_on_record(full: Stage) -> None
 
 
 def test_cancel_returns_the_settlement_to_log(full: Stage) -> None:
-    ((_, settlement),) = hands(full).cancel(hands(full).by_ids(["b"]), "ops@here")
+    ((_, settlement),) = full.parked_events.cancel(full.parked_events.by_ids(["b"]), "ops@here")
     assert settlement.outcome == Dropped(None, Reason.CANCELLED, "by ops@here")
 
 
@@ -258,7 +251,7 @@ def test_the_slots_of_an_admitted_event_are_free_at_once_for_who_waits(full: Sta
 def test_a_slot_that_comes_free_while_others_decide_is_not_missed(full: Stage) -> None:
     ann = full.worker("ann")
     full.send("f")
-    full.watch = Between(lambda: hands(full).cancel(hands(full).by_ids(["c"]), "ops@here"))
+    full.watch = Between(lambda: full.parked_events.cancel(full.parked_events.by_ids(["c"]), "ops@here"))
     full.policy = replace(full.policy, categories={})
     ann.go()
     assert opens_at(full, "global") == full.clock.now_us
@@ -297,7 +290,7 @@ def test_the_last_of_a_channels_line_leaves_no_line(redis: Database) -> None:
 
 def test_a_cancelled_event_of_a_paused_category_leaves_its_line(redis: Database) -> None:
     stage = Stage(redis, policy_of("9/30m", ""))
-    Pausing(redis, stage.keys, clock=stage.clock).pause("errors", "ops@here")
+    stage.pausing.pause("errors", "ops@here")
     stage.send("a", "b", channel=UNPACED)
     stage.worker("ann").go()
     assert listed(stage, ParkedFilter(reason="paused")) == ["a", "b"]
@@ -352,7 +345,7 @@ def test_an_event_that_a_worker_has_taken_meanwhile_is_not_cancelled(deferring: 
     ann = deferring.worker("ann")
     send(deferring, "a", "b", "c")
     ann.run()
-    found = hands(deferring).by_ids(["b", "c"])
+    found = deferring.parked_events.by_ids(["b", "c"])
     deferring.clock.forward(WINDOW_S)
     (b,) = ann.go()
     assert cancel_found(deferring, found) == [Cancelled.IN_HANDS, Cancelled.DONE]
@@ -366,7 +359,7 @@ def test_a_newer_event_with_the_same_id_is_not_cancelled(redis: Database) -> Non
     ann = stage.worker("ann")
     send(stage, "a", "b")
     ann.run()
-    found = hands(stage).by_ids(["b"])
+    found = stage.parked_events.by_ids(["b"])
     cancel(stage, "b")
     stage.clock.forward(2)
     send(stage, "b")
@@ -377,9 +370,9 @@ def test_a_newer_event_with_the_same_id_is_not_cancelled(redis: Database) -> Non
 
 def test_an_event_that_is_not_parked_is_not_found(deferring: Stage) -> None:
     send(deferring, "a")
-    assert hands(deferring).by_ids(["a", "nobody"]) == []
+    assert deferring.parked_events.by_ids(["a", "nobody"]) == []
     deferring.worker("ann").take()
-    assert hands(deferring).by_ids(["a"]) == []
+    assert deferring.parked_events.by_ids(["a"]) == []
 
 
 def test_a_dead_letter_that_was_replayed_and_waits_can_be_cancelled(redis: Database) -> None:
@@ -387,8 +380,7 @@ def test_a_dead_letter_that_was_replayed_and_waits_can_be_cancelled(redis: Datab
     ann = stage.worker("ann")
     send(stage, "a", "b")
     ann.run()
-    letters = DeadLetters(redis, stage.keys, stage.queue, clock=stage.clock)
-    letters.replay(letters.find(Filter()))
+    stage.dead_letters.replay(stage.dead_letters.find(Filter()))
     stage.policy = policy_of("", "1/30m", on_limit=OnLimit.DEFER)
     ann.run()
     assert cancel(stage, "b") == [Cancelled.DONE]
@@ -453,10 +445,10 @@ def test_a_slot_that_guarantees_leave_comes_back_at_one_cost_however_many_lines_
             send(stage, f"h{n}", category="reports", labels={"host": f"host{n % lines}"})
         ann.run()
         assert len(stage.places.awaited) == lines
-        found = list(hands(stage).find(ParkedFilter(category="audit")))
+        found = list(stage.parked_events.find(ParkedFilter(category="audit")))
         assert len(found) == 1
         redis.config_resetstat()
-        hands(stage).cancel(found, "ops@here")
+        stage.parked_events.cancel(found, "ops@here")
         return sum(int(each["calls"]) for each in redis.info("commandstats").values())
 
     assert abs(commands(20) - commands(2)) <= 2  # the first call loads the script

@@ -16,11 +16,9 @@ from dispatcher.core.posts import Receipt, Rejected, Retryable
 from dispatcher.core.states import Leased, Prefiltered
 from dispatcher.core.units import US, Lane
 from dispatcher.store.admission import IDLE_S, MOST_CATEGORIES
-from dispatcher.store.dead_letters import DeadLetters, Filter
-from dispatcher.store.decisions import Decisions
+from dispatcher.store.dead_letters import Filter
 from dispatcher.store.intake import Intake, seal
 from dispatcher.store.leases import Taken
-from dispatcher.store.silences import Silencing
 from tests.support.decisions import decision_of
 from tests.support.deferral import keep_beating
 from tests.support.doubles import START_US
@@ -149,7 +147,7 @@ def test_the_record_of_a_drop_by_the_prefilter_is_that_of_a_drop_by_the_gate(sta
     stage.send("twin")
     bob.run()
     assert record(stage, "a") == record(stage, "twin") is not None
-    (dropped,) = (each for each in Decisions(stage.redis, stage.keys).newest() if each.id == "a")
+    (dropped,) = (each for each in stage.decisions.newest() if each.id == "a")
     assert (dropped.at_us, dropped.fits_at_us) == (START_US + 7 * US + 1, START_US + HALF_HOUR_US)
     assert (dropped.outcome, dropped.category, dropped.reason) == ("dropped", "errors", "limit:category")
     assert (dropped.scope, dropped.limit) == ("category:errors", "1/30m")
@@ -373,7 +371,7 @@ def test_what_somebody_else_has_written_into_a_mark_spoils_no_record(stage: Stag
     stage.send("a", channel=UNPACED)
     stage.redis.hset("rq:job:a", "shown", shown)
     assert gone(ann.take()) == ["a"]
-    newest = list(Decisions(stage.redis, stage.keys).newest())
+    newest = list(stage.decisions.newest())
     assert [each.id for each in newest] == ["a", "errors-dropped", "errors-sent"]
     assert newest[0].outcome == "dropped"
     assert (newest[0].text, newest[0].labels) == (None, {})
@@ -479,8 +477,7 @@ def test_a_replayed_dead_letter_is_not_dropped_by_the_prefilter(stage: Stage) ->
     cid.answer(started, Rejected("is_archived", "archived"))
     stage.send("fills", "refused")
     ann.run()
-    letters = DeadLetters(stage.redis, stage.keys, stage.queue, clock=stage.clock)
-    letters.replay(letters.find(Filter()))
+    stage.dead_letters.replay(stage.dead_letters.find(Filter()))
     stage.send("new")
     taken = ann.take()
     assert (handed_out(taken), gone(taken)) == (["dead"], ["new"])
@@ -490,7 +487,7 @@ def test_a_replayed_dead_letter_is_not_dropped_by_the_prefilter(stage: Stage) ->
 
 def test_a_muted_category_is_handed_out(stage: Stage) -> None:
     ann = close(stage, OURS, "errors", "deploys")
-    Silencing(stage.redis, stage.keys, clock=stage.clock).mute("errors", 60 * US, "ops@here", "maintenance")
+    stage.silencing.mute("errors", 60 * US, "ops@here", "maintenance")
     stage.send("a")
     stage.send("b", category="deploys")
     taken = ann.take()

@@ -15,8 +15,6 @@ from dispatcher.core.explain import State
 from dispatcher.core.limits import DEFAULT_BOUNDS
 from dispatcher.core.policy import OnLimit
 from dispatcher.logs.event_log import build_event_log
-from dispatcher.store.dead_letters import DeadLetters
-from dispatcher.store.explanations import Explanations
 from dispatcher.store.removals import Removals
 from dispatcher.store.rq_recovery import Sweep
 from dispatcher.worker.housekeeping import Housekeeping
@@ -43,7 +41,6 @@ def delete(stage: Stage, id_: str) -> None:
 
 
 def test_what_was_deleted_or_emptied_is_found_once_and_is_explained(stage: Stage, ann: Worker) -> None:
-    explanations = Explanations(stage.redis, stage.keys, stage.queue, clock=stage.clock)
     stage.send("a", "b", channel=UNPACED)
     unnamed = stage.send_unnamed()
     delete(stage, "a")
@@ -51,15 +48,15 @@ def test_what_was_deleted_or_emptied_is_found_once_and_is_explained(stage: Stage
     stage.clock.forward(60)
     empty(stage)
     assert set(removals(stage).find(MOST)) == {"b", unnamed}
-    told = explanations.explain("a")
+    told = stage.explanations.explain("a")
     assert (told.state, told.outcome) == (State.REMOVED, None)
     assert told.sentence.startswith("Removed from the queue by somebody else before ")
     assert stage.redis.zscore(stage.keys.removed, "a") == START_US
     stage.check()
     stage.send("a", channel=UNPACED)
-    assert explanations.explain("a").state is State.WAITING
+    assert stage.explanations.explain("a").state is State.WAITING
     ann.run()
-    assert (explanations.explain("a").outcome, removals(stage).find(MOST)) == ("sent", [])
+    assert (stage.explanations.explain("a").outcome, removals(stage).find(MOST)) == ("sent", [])
 
 
 def test_what_a_worker_took_is_not_missed_wherever_it_is(redis: Database) -> None:
@@ -94,7 +91,7 @@ def test_a_worker_warns_of_removed_events_with_some_ids(redis: Database) -> None
     stage.send(*(f"e{n}" for n in range(700)))
     empty(stage)
     said = io.StringIO()
-    sweep, letters = Sweep(redis, stage.keys, stage.queue, owner="ann"), DeadLetters(redis, stage.keys, stage.queue)
+    sweep, letters = Sweep(redis, stage.keys, stage.queue, owner="ann"), stage.dead_letters
     keeping = Housekeeping(sweep, removals(stage), letters, build_event_log(stream=said, style="json"))
     keeping.keep_up(DEFAULT_BOUNDS)
     keeping.keep_up(DEFAULT_BOUNDS)

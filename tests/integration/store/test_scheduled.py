@@ -11,9 +11,8 @@ from dispatcher.core.limits import Reason
 from dispatcher.core.policy import OnLimit
 from dispatcher.core.states import Dropped, Parked, Place
 from dispatcher.core.units import US
-from dispatcher.store.dead_letters import DeadLetters, Filter
-from dispatcher.store.explanations import Explanations
-from dispatcher.store.parked_events import Cancelled, ParkedEvents, ParkedFilter
+from dispatcher.store.dead_letters import Filter
+from dispatcher.store.parked_events import Cancelled, ParkedFilter
 from tests.support.deferral import posted, send
 from tests.support.doubles import START_US
 from tests.support.servers import Database
@@ -30,7 +29,7 @@ def stage(redis: Database) -> Stage:
 
 
 def explained(stage: Stage, id_: str) -> tuple[State, str | None, float | None]:
-    told = Explanations(stage.redis, stage.keys, stage.queue, clock=stage.clock).explain(id_)
+    told = stage.explanations.explain(id_)
     return told.state, told.reason, told.next_at
 
 
@@ -123,9 +122,8 @@ def test_a_delay_in_a_foreign_job_counts_from_when_it_is_first_taken_and_not_aga
     stage.clock.forward(HOUR_S)
     ann.run()
     assert [letter["reason"] for letter in stage.letters()] == ["limit:category"]
-    letters = DeadLetters(stage.redis, stage.keys, stage.queue, clock=stage.clock)
     stage.clock.forward(HOUR_S)
-    letters.replay(letters.find(Filter()))
+    stage.dead_letters.replay(stage.dead_letters.find(Filter()))
     ann.run()
     assert posted(stage) == ["first", "late"]
 
@@ -145,11 +143,8 @@ def test_a_scheduled_event_is_found_and_cancelled_by_hand(stage: Stage) -> None:
     ann = stage.worker()
     send(stage, "a", "b", not_before=AT_S)
     ann.run()
-    hands = ParkedEvents(
-        stage.redis, stage.keys, stage.queue, stage.policy, remember_us=stage.remember_us, clock=stage.clock
-    )
-    assert [each.id for each in hands.find(ParkedFilter(reason="scheduled"))] == ["a", "b"]
-    ((result, settlement),) = hands.cancel(hands.by_ids(["a"]), "ops@here")
+    assert [each.id for each in stage.parked_events.find(ParkedFilter(reason="scheduled"))] == ["a", "b"]
+    ((result, settlement),) = stage.parked_events.cancel(stage.parked_events.by_ids(["a"]), "ops@here")
     assert result is Cancelled.DONE
     assert isinstance(settlement.outcome, Dropped)
     stage.check()

@@ -13,7 +13,6 @@ from dispatcher.core.posts import Paused, Receipt, Rejected, Retryable
 from dispatcher.core.states import GRACE_US, Dropped, Leased, Settlement, Slots
 from dispatcher.core.transitions import after_post
 from dispatcher.core.units import US, Lane
-from dispatcher.store.decisions import Decisions
 from dispatcher.store.intake import seal
 from tests.support.doubles import START_US
 from tests.support.servers import Database
@@ -347,4 +346,4 @@ def test_an_event_whose_blocks_hold_half_of_a_surrogate_pair_comes_to_its_end(re
     assert stage.snapshot().imbalances() == []
     assert stage.snapshot().received == 4
     assert stage.total("sent") > 0
-    assert next(Decisions(redis, stage.keys).newest()).text == "x\N{REPLACEMENT CHARACTER}y"
+    assert next(stage.decisions.newest()).text == "x\N{REPLACEMENT CHARACTER}y"

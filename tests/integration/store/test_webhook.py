@@ -17,7 +17,7 @@ from dispatcher.logs.event_log import facts_of
 from dispatcher.slack.sink import SlackSink
 from dispatcher.stand_in import STRICT, Setup, SlackError, StandIn, TooManyRequests, not_landed
 from dispatcher.store.parked_events import ParkedEvents, ParkedFilter
-from dispatcher.store.silences import Silencing, Wanted
+from dispatcher.store.silences import Wanted
 from tests.support.servers import Database
 from tests.support.slack import token_sink, webhook_sink
 from tests.support.stage import LEASE_US, Stage, Worker, policy_from, sentence
@@ -298,7 +298,7 @@ class TestTheCredentialChanges:
     def test_the_report_of_a_silence_goes_to_the_channel_of_defaults(self, stage: Stage, slack: StandIn) -> None:
         ann, bob = by_webhook(stage, slack), by_token(stage, slack)
         wanted = Wanted(parse_matchers(["category=news"]), 60 * US, "anna", "db1 moves")
-        Silencing(stage.redis, stage.keys, clock=stage.clock).begin(wanted)
+        stage.silencing.begin(wanted)
         send(stage, "#a", "#b")
         ann.run()
         run(stage, bob, seconds=62)

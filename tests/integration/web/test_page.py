@@ -20,7 +20,6 @@ from dispatcher.core.posts import Paused
 from dispatcher.core.quiet import WEEK
 from dispatcher.core.states import DeadLettered
 from dispatcher.core.units import US
-from dispatcher.store.operator_controls import Pausing
 from dispatcher.web.page.silences import FIELDS
 from dispatcher.web.page.views import VIEWS
 from tests.support.dead_letters import EXHAUSTED, KEYS, buried, bury, numbered, on_lanes
@@ -223,7 +222,7 @@ def test_while_slack_takes_no_post_the_page_says_when_it_is_tried_and_tells_no_i
     ann = stage.worker("ann")
     (started,) = ann.go()
     ann.answer(started, Paused("invalid_auth", "Slack does not accept the token"))
-    Pausing(redis, stage.keys, clock=stage.clock).pause("orders", "olga")
+    stage.pausing.pause("orders", "olga")
     stage.send("c", category="orders", channel=UNPACED)
     ann.go()
     redis.zadd(stage.keys.cooldowns, {"#busy": 4e15, "#poor": 4e15, "edits": 4e15, "conversations.history": 4e15})

@@ -18,9 +18,8 @@ from dispatcher.core.ports import Asking
 from dispatcher.core.posts import Receipt, Rejected, Retryable
 from dispatcher.core.states import Candidate, Leased
 from dispatcher.core.units import US
-from dispatcher.store.dead_letters import DeadLetters, Filter
-from dispatcher.store.operator_controls import Pausing
-from dispatcher.store.silences import Silencing, Wanted
+from dispatcher.store.dead_letters import Filter
+from dispatcher.store.silences import Wanted
 from tests.support.decisions import decision_of
 from tests.support.servers import Database
 from tests.support.stage import BACKOFF_US, UNPACED, Stage, Worker, policy_from, policy_of, sentence
@@ -211,8 +210,7 @@ def test_a_dead_letter_that_is_a_repeat_becomes_one_again(stage: Stage, ann: Wor
     ann.desk.reply = lambda message: Receipt(message.channel, "1.000001")
     stage.send("b", dedup_key="db1")
     ann.run()
-    letters = DeadLetters(stage.redis, stage.keys, stage.queue, clock=stage.clock)
-    letters.replay(letters.find(Filter()))
+    stage.dead_letters.replay(stage.dead_letters.find(Filter()))
     ann.run()
     assert [letter["reason"] for letter in stage.letters()] == ["repeat"]
     assert sentence(stage, id_) == (
@@ -293,13 +291,12 @@ class TestEdit:
         ann.run()
         (tally,) = stage.redis.keys(stage.keys.tally("repeat:*"))
         assert 0 < stage.redis.ttl(tally) <= 2 * 3_600, "no repeat has come"
-        pausing = Pausing(stage.redis, stage.keys, clock=stage.clock)
-        pausing.pause("*", "ed", "Slack is being moved")
+        stage.pausing.pause("*", "ed", "Slack is being moved")
         stage.send("b", dedup_key="db1")
         ann.run()
         assert stage.redis.ttl(tally) == -1
         stage.clock.now_us += 3 * HOUR_US
-        pausing.resume("*")
+        stage.pausing.resume("*")
         ann.run()
         assert [message.text.split(",")[0] for _, _, message in ann.desk.edits] == ["text of a\n_x2"]
         assert not stage.redis.exists(tally)
@@ -367,7 +364,7 @@ class TestEdit:
         ann.go()
         ann.answer(started, Rejected("channel_not_found", ""))
         ann.run()
-        (letter,) = DeadLetters(stage.redis, stage.keys, stage.queue).find(Filter())
+        (letter,) = stage.dead_letters.find(Filter())
         assert letter_document(letter)["repeats"] == letter.repeats == 2
         assert stage.snapshot().all_tallies == 0
 
@@ -437,7 +434,7 @@ class TestWhoseCount:
     @staticmethod
     def silence(stage: Stage, matcher: str = "host=h1") -> None:
         wanted = Wanted(parse_matchers([matcher]), 30 * US, "anna", "x", reports=False)
-        Silencing(stage.redis, stage.keys, clock=stage.clock).begin(wanted)
+        stage.silencing.begin(wanted)
 
     @staticmethod
     def counted(worker: Worker) -> list[str]:

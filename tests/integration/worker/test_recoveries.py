@@ -19,9 +19,8 @@ from dispatcher.core.rendering import MAX_TEXT
 from dispatcher.core.states import Recovered
 from dispatcher.core.transitions import MAX_ATTEMPTS
 from dispatcher.core.units import US
-from dispatcher.store.dead_letters import DeadLetters, Filter
-from dispatcher.store.explanations import Explanations
-from dispatcher.store.parked_events import ParkedEvents, ParkedFilter
+from dispatcher.store.dead_letters import Filter
+from dispatcher.store.parked_events import ParkedFilter
 from tests.support.doubles import START_US
 from tests.support.quiet_stage import FREE, QuietStage
 from tests.support.servers import Database
@@ -85,16 +84,12 @@ def resolve(
 
 def cancel(stage: Stage, id_: str) -> None:
     """An operator cancels an event that waits."""
-    parked = ParkedEvents(
-        stage.redis, stage.keys, stage.queue, stage.policy, remember_us=stage.remember_us, clock=stage.clock
-    )
-    parked.cancel([each for each in parked.find(ParkedFilter()) if each.id == id_], "ed")
+    stage.parked_events.cancel([each for each in stage.parked_events.find(ParkedFilter()) if each.id == id_], "ed")
 
 
 def ends(stage: Stage) -> dict[str, str]:
     """How each event ended, or where it is: its outcome and its reason."""
-    found = Explanations(stage.redis, stage.keys, stage.queue, clock=stage.clock)
-    told = {id_: found.explain(id_) for id_ in ("f", "g", "h", "r", "s")}
+    told = {id_: stage.explanations.explain(id_) for id_ in ("f", "g", "h", "r", "s")}
     return {id_: f"{each.outcome} {each.reason}" for id_, each in told.items() if each.outcome is not None}
 
 
@@ -569,7 +564,7 @@ def test_of_recoveries_with_no_failure_in_between_the_first_two_wait(stage: Stag
         resolve(stage, id_, "once")
     ann.run()
     assert stage.snapshot().parked == 2
-    told = Explanations(stage.redis, stage.keys, stage.queue, clock=stage.clock).explain("r3")
+    told = stage.explanations.explain("r3")
     assert told.sentence.endswith("nothing to tell; an earlier recovery tells it.")
     fire(stage, "g", category="once")
     resolve(stage, "s", "once")
@@ -675,7 +670,7 @@ def test_repeats_of_a_failure_that_is_never_posted_are_forgotten_with_it(stage: 
     ann.run()
     assert stage.snapshot().all_tallies == 0
     assert ends(stage) == {"f": "dropped resolved", "g": "digested repeat", "r": "dropped unposted"}
-    told = Explanations(stage.redis, stage.keys, stage.queue, clock=stage.clock).explain("f").sentence
+    told = stage.explanations.explain("f").sentence
     assert told.endswith(" before it was posted, as r says. No message tells of its 1 repeat.")
 
 
@@ -691,7 +686,7 @@ def test_cancelling_an_event_keeps_the_repeats_of_the_event_that_took_its_key(st
     ann.deliver(ann.go(due=0))
     cancel(stage, "f")
     assert stage.snapshot().all_tallies == 1
-    told = Explanations(stage.redis, stage.keys, stage.queue, clock=stage.clock).explain("f").sentence
+    told = stage.explanations.explain("f").sentence
     assert "repeat" not in told
 
 
@@ -704,7 +699,7 @@ def test_repeats_of_a_failure_that_an_operator_cancels_are_told_with_its_end_and
     ann.run()
     cancel(stage, "f")
     assert stage.snapshot().all_tallies == 0
-    told = Explanations(stage.redis, stage.keys, stage.queue, clock=stage.clock).explain("f").sentence
+    told = stage.explanations.explain("f").sentence
     assert told.endswith(" by ed. No message tells of its 2 repeats.")
     fire(stage, "s", category="slowly")
     stage.clock.now_us += 600 * US
@@ -739,11 +734,10 @@ def test_a_dead_letter_that_is_replayed_after_the_recovery_becomes_one_again(sta
     stage.clock.now_us += 60 * US
     resolve(stage, "r")
     ann.run()
-    letters = DeadLetters(stage.redis, stage.keys, stage.queue, clock=stage.clock)
-    letters.replay(letters.find(Filter()))
+    stage.dead_letters.replay(stage.dead_letters.find(Filter()))
     ann.run()
     assert [letter["reason"] for letter in stage.letters()] == ["resolved"]
-    (letter,) = letters.find(Filter())
+    (letter,) = stage.dead_letters.find(Filter())
     said = "what it is about was over before it was posted"
     assert ended(letter.decision(), clock_of(stage.clock.now_us, UTC)) == f"Dead letter at 10:54:20: {said}."
 

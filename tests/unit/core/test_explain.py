@@ -241,6 +241,10 @@ def test_a_limit_that_is_used_up_is_said_in_words(limit: str, said: str) -> None
             "Waits for room: all events together had used up a limit; as the next of its line it is expected now.",
         ),
         (
+            explain.deferred("silence:1", 0, None, AT),
+            "Waits: it was silenced (silence 1); as the next of its line it is expected now.",
+        ),
+        (
             explain.deferred("global", 3, NOW_US, AT),
             "Waits for room: all events together had used up a limit; it is behind 3 others.",
         ),
