@@ -555,14 +555,6 @@ def test_no_event_waits_for_undecided_events_of_a_dead_worker_after_a_step_back_
     assert posted(stage) == ["b"]
 
 
-@pytest.mark.parametrize("value", ["", "x", "-1", "1.5", "1e999", "{}", '9,"a":1', "1" * 10])
-def test_a_malformed_replays_field_of_a_job_counts_as_no_replay(stage: Stage, value: str) -> None:
-    send(stage, "a", "b")
-    stage.redis.hset("rq:job:a", "replays", value)
-    batch = stage.worker().take().batch
-    assert [(each.id, each.replays) for each in batch if isinstance(each, Leased)] == [("a", 0), ("b", 0)]
-
-
 def test_events_of_stopped_workers_are_handed_out_eight_mebibytes_at_a_time(stage: Stage) -> None:
     for n in range(10):
         stage.redis.hset(f"rq:job:j{n}", "data", b"[" * 2**20)

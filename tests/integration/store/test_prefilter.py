@@ -141,12 +141,7 @@ def test_a_worker_that_was_refused_nothing_hands_everything_to_its_gate(stage: S
 
 def test_the_record_of_a_drop_by_the_prefilter_is_that_of_a_drop_by_the_gate(stage: Stage, ann: Worker) -> None:
     stage.clock.forward(7.000001)
-    bob = without_prefilter(stage)
-    stage.send("a")
-    assert gone(ann.take()) == ["a"]
-    stage.send("twin")
-    bob.run()
-    assert record(stage, "a") == record(stage, "twin") is not None
+    refusal_by_both(stage, ann, without_prefilter(stage))
     (dropped,) = (each for each in stage.decisions.newest() if each.id == "a")
     assert (dropped.at_us, dropped.fits_at_us) == (START_US + 7 * US + 1, START_US + HALF_HOUR_US)
     assert (dropped.outcome, dropped.category, dropped.reason) == ("dropped", "errors", "limit:category")
@@ -246,12 +241,7 @@ def test_a_guaranteed_category_is_refused_only_when_its_share_and_what_all_share
     assert (handed_out(taken), gone(taken)) == (["e1"], ["d4"])
     assert taken.prefiltered[0].denied == Denied("shared", Limit.parse("2/30m"), HALF_HOUR_US - 5 * US)
     ann.deliver(ann.dispatch(taken.batch))
-    bob = without_prefilter(stage)
-    stage.send("e2")
-    assert gone(ann.take()) == ["e2"]
-    stage.send("twin")
-    bob.run()
-    assert record(stage, "e2") == record(stage, "twin") is not None
+    refusal_by_both(stage, ann, without_prefilter(stage))
     assert stage.total("sent") == 3
 
 
