@@ -29,7 +29,6 @@ from dispatcher.core.states import Absent, Leased, Parked, ScanResult, Step, Tol
 from dispatcher.core.transitions import MAX_ATTEMPTS
 from dispatcher.core.units import US
 from dispatcher.logs.event_log import build_event_log
-from dispatcher.store.dead_letters import Filter, Replayed
 from dispatcher.store.intake import Enqueued
 from dispatcher.store.parked_events import ParkedFilter
 from tests.support.decisions import decision_of
@@ -441,20 +440,6 @@ def test_a_category_without_limits_digests_what_the_global_limit_refuses(redis: 
     assert stage.total("sent") == 4
     wait_until(stage, 601, ann)
     assert texts(ann)[0].splitlines()[0].endswith("(limit 4/10m for all events together)")
-
-
-def test_a_replayed_event_is_never_digested(stage: Stage, ann: Worker) -> None:
-    stage.send("a", "b", "c", "d")
-    stage.policy = telling_policy(on_limit=OnLimit.DEAD_LETTER)
-    ann.run()
-    stage.policy = telling_policy()
-    assert stage.dead_letters.replay(stage.dead_letters.find(Filter())) == [Replayed.DONE]
-    ann.run()
-    assert [letter["reason"] for letter in stage.letters()] == ["limit:category"]
-    assert stage.total("digested") == 0
-
-
-# Deaths, pauses, refusals
 
 
 def test_events_held_by_a_dead_worker_are_digested_and_their_slots_go_back(stage: Stage, ann: Worker) -> None:

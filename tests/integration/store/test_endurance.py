@@ -169,19 +169,6 @@ def test_a_refusal_for_a_held_slot_charged_meanwhile_blocks_for_a_window(
     assert opens_at(stage, "category:errors") == stage.clock.now_us + 60 * US
 
 
-def test_a_refusal_is_stale_if_its_slot_is_given_back_before_the_event_is_lined_up(stage: Stage) -> None:
-    ann, bob = stage.worker("ann"), stage.worker("bob")
-    send(stage, "a")
-    (first,) = ann.go()
-    ann.decided()
-    send(stage, "b")
-    batch = bob.take().batch
-    dispatch_while(bob, batch, lambda: ann.answer(first, UNDELIVERABLE))
-    assert category_line(stage) == ["b"]
-    bob.run()
-    assert posted(stage) == ["a", "b"]
-
-
 def test_a_head_that_was_refused_while_a_slot_was_given_back_asks_again_at_once(redis: Database) -> None:
     stage = Stage(redis, policy_of("", "2/1m", on_limit=OnLimit.DEFER))
     ann = stage.worker("ann")

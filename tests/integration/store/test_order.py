@@ -11,11 +11,11 @@ import pytest
 
 from dispatcher.core.limits import Limit
 from dispatcher.core.policy import CategoryRule, OnLimit
-from dispatcher.core.posts import Ambiguous, Receipt, Rejected, Retryable
+from dispatcher.core.posts import Receipt, Rejected, Retryable
 from dispatcher.core.states import Leased
 from dispatcher.core.units import US
 from tests.support.deferral import Between, category_line, keep_beating, marks, opens_at, posted, send
-from tests.support.doubles import NOTHING_TO_READ, START_US
+from tests.support.doubles import START_US
 from tests.support.invariants import INF
 from tests.support.servers import Database
 from tests.support.stage import BACKOFF_US, LEASE_US, UNPACED, Stage, Worker, policy_of
@@ -106,18 +106,6 @@ def test_events_that_other_workers_left_are_not_prefetched(stage: Stage, ann: Wo
     assert ann.taken(new=1) == ["a"]
 
 
-def test_a_batch_is_prefetched_only_where_all_before_it_is_new(stage: Stage, ann: Worker) -> None:
-    send(stage, *(f"e{n}" for n in range(6)))
-    ann.take(new=1)
-    ann.give_back()
-    old = ann.take(new=2)
-    assert [each.id for each in old.batch] == ["e0", "e1"]
-    ann.outbox.prefetch(old, 2, 9)
-    ann.decided()
-    assert stage.redis.scard(stage.keys.leased("ann")) == 2
-    assert old.more
-
-
 def test_prefetched_events_go_back_with_the_rest(stage: Stage, ann: Worker, bob: Worker) -> None:
     send(stage, *(f"e{n}" for n in range(6)))
     first = ann.outbox.take(2, 9)
@@ -200,21 +188,6 @@ def test_of_a_scope_whose_head_is_being_decided_nobody_gets_another_one(stage: S
     assert bob.taken() == []
 
 
-def test_after_the_first_head_as_many_follow_as_there_is_room(redis: Database) -> None:
-    stage = Stage(redis, policy_of("", "5/30m", on_limit=OnLimit.DEFER))
-    ann = stage.worker()
-    send(stage, *(f"e{n:02}" for n in range(14)))
-    ann.run()
-    stage.clock.now_us += WINDOW_US
-    batches = []
-    for _ in range(3):
-        batch = ann.take().batch
-        batches.append([each.id for each in batch])
-        ann.deliver(ann.dispatch(batch))
-    assert batches == [["e05"], ["e06", "e07", "e08", "e09"], []]
-    assert opens_at(stage, "category:errors") == START_US + 2 * WINDOW_US
-
-
 def test_a_line_waits_for_the_scope_that_refused_its_head_last(redis: Database) -> None:
     policy = policy_of("2/1m", "", on_limit=OnLimit.DEFER)
     slow = CategoryRule((Limit.parse("1/30m"),), UNPACED, OnLimit.DEFER, 86_400 * US)
@@ -281,44 +254,6 @@ def test_a_line_refused_for_a_held_slot_goes_on_a_window_after_the_post(redis: D
     assert posted(stage) == ["a", "a", "b"]
 
 
-def test_an_admitted_event_that_was_refused_for_a_held_slot_asks_again_within_a_window(redis: Database) -> None:
-    stage = Stage(redis, policy_of("", "1/1m"))
-    ann = stage.worker()
-    send(stage, "unknown")
-    (first,) = ann.go()
-    ann.answer(first, Ambiguous("timeout", "no answer"))
-    ann.desk.shows = lambda _: NOTHING_TO_READ
-    keep_beating(stage, 60, "ann")
-    send(stage, "held")
-    (second,) = ann.go(due=0)
-    ann.answer(second, Retryable("refused", "connection refused"))
-    ann.run()
-    assert stage.snapshot().timers == 2
-    stage.clock.now_us += BACKOFF_US
-    ann.run()
-    assert posted(stage) == ["unknown", "held", "held"]
-    for _ in range(7):
-        keep_beating(stage, 10, "ann")
-        ann.run()
-    assert posted(stage) == ["unknown", "held", "held", "unknown"]
-
-
-def test_a_line_refused_for_a_held_slot_goes_on_after_the_worker_that_charged_it_died(redis: Database) -> None:
-    stage = Stage(redis, policy_of("", "1/1m", on_limit=OnLimit.DEFER))
-    ann, eve = stage.worker("ann"), stage.worker("eve")
-    send(stage, "a")
-    (first,) = ann.go()
-    ann.answer(first, Retryable("refused", "connection refused"))
-    send(stage, "b")
-    ann.run()
-    stage.clock.now_us += BACKOFF_US
-    assert [each.candidate.leased.id for each in ann.go()] == ["a"]
-    for _ in range(20):
-        keep_beating(stage, 10, "eve")
-        eve.run()
-    assert posted(stage) == ["a", "a", "a", "b"]
-
-
 def test_a_held_slot_that_is_charged_lets_nobody_pass_while_a_head_is_being_decided(
     stage: Stage, ann: Worker, bob: Worker
 ) -> None:
@@ -375,6 +310,8 @@ def test_a_head_whose_worker_dies_stands_in_its_line_again(stage: Stage, ann: Wo
     assert category_line(stage) == ["c", "d"]
     assert (stage.snapshot().requeued, stage.snapshot().deferred, marks(stage)) == (0, {"errors": 2}, set())
     assert stage.header("c")["takes"] == 2
+    bob.run()
+    assert posted(stage) == ["a", "b", "c", "d"]
 
 
 @pytest.mark.parametrize("end", ["dies", "gives back"])
@@ -410,21 +347,6 @@ def the_only_head(stage: Stage) -> Worker:
     keep_beating(stage, 60, "bob")
     assert ann.taken() == ["b"]
     return ann
-
-
-def test_a_head_that_two_workers_died_with_is_taken_without_anything_new(stage: Stage) -> None:
-    send(stage, "a", "b", "c", "d")
-    stage.worker("ann").run()
-    stage.clock.now_us += WINDOW_US
-    eve = stage.worker("eve")
-    for n in range(2):
-        eve.renew()
-        stage.clock.forward(2)
-        assert stage.worker(f"dead{n}").taken() == ["c"]
-        keep_beating(stage, LEASE_US // US, "eve")
-    send(stage, "x", category="deploys")
-    assert eve.taken() == ["c"]
-    assert category_line(stage) == ["d"]
 
 
 def test_the_only_head_is_taken_again_when_its_worker_dies(stage: Stage, bob: Worker) -> None:

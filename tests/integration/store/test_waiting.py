@@ -520,19 +520,6 @@ def test_a_probe_that_is_posted_ends_the_pause(stage: Stage, ann: Worker) -> Non
     assert ann.desk.posts == ["a", "b"]
 
 
-def test_of_two_workers_with_a_probe_one_posts(stage: Stage, ann: Worker) -> None:
-    bob = stage.worker("bob")
-    stage.send("a", channel="#a")
-    stage.send("b", channel="#b")
-    for started in ann.go():
-        ann.answer(started, Paused("invalid_auth", "the token is not valid"))
-    stage.clock.forward(60)
-    one, two = ann.take(), bob.take()
-    assert len(one.batch) == len(two.batch) == 1
-    assert len(ann.dispatch(one.batch)) == 1
-    assert bob.dispatch(two.batch) == []
-
-
 def test_a_pause_uses_no_attempt_and_another_event_of_the_line_is_the_next_to_try(stage: Stage, ann: Worker) -> None:
     stage.send("a", "b")
     (started,) = ann.go()
