@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, Phase, settings
 from redis import Redis
 
 pytest.register_assert_rewrite("tests.support")  # its assertions tell what they saw, as those of a test do
@@ -32,6 +32,16 @@ metadata.version = cache(metadata.version)
 settings.register_profile("dispatcher", deadline=None, print_blob=True, max_examples=30)
 settings.register_profile("long", settings.get_profile("dispatcher"), max_examples=2_000)  # of `make test-slow`
 settings.load_profile("dispatcher")
+
+# Walks are long, and the same in every run. That a failing one gets small would take minutes.
+settings.register_profile(
+    "walks",
+    settings.get_profile("dispatcher"),
+    derandomize=True,
+    database=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dispatcher.core.event import Event
@@ -99,13 +99,7 @@ def explore(redis: Database, examples: int) -> tuple[int, int]:
     """Take ``examples`` walks to their end; how many events they settled, and how many of them had waited in line."""
     settled = deferred = 0
 
-    @settings(
-        max_examples=examples,
-        derandomize=True,
-        database=None,
-        phases=[Phase.generate],  # with Phase.shrink a failing walk gets small, which takes minutes
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-    )
+    @settings(settings.get_profile("walks"), max_examples=examples)
     @given(walks)
     def hold(taken: list[Step]) -> None:
         nonlocal settled, deferred

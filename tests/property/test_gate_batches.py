@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final, TypeAlias
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dispatcher.core.limits import Admitted, Demand, Denied, FirstOf, Kind, Limit, Opening, Scope, all_scopes
@@ -61,7 +61,7 @@ def explore(redis: Database, examples: int) -> int:
     """Take ``examples`` walks; how many refusals were compared."""
     refusals = number = 0
 
-    @settings(max_examples=examples, derandomize=True, database=None, phases=[Phase.generate])
+    @settings(settings.get_profile("walks"), max_examples=examples)
     @given(walks)
     def hold(walk: tuple[tuple[tuple[Limit, ...], ...], list[Step]]) -> None:
         nonlocal refusals, number

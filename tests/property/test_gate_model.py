@@ -7,7 +7,7 @@ from random import Random
 from typing import Final
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 
 from dispatcher.core.limits import Admitted, Demand, Denied, FirstOf, Limit, Scope
 from dispatcher.core.units import US
@@ -22,13 +22,7 @@ def explore(redis: Database, examples: int) -> int:
     """Take ``examples`` walks; how many decisions were compared."""
     decided = 0
 
-    @settings(
-        max_examples=examples,
-        derandomize=True,
-        database=None,
-        phases=[Phase.generate],  # with Phase.shrink a failing walk gets small, which takes minutes
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-    )
+    @settings(settings.get_profile("walks"), max_examples=examples)
     @given(walks)
     def compare(walk: tuple[tuple[tuple[Limit, ...], ...], list[Step]]) -> None:
         nonlocal decided

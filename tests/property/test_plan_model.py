@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from redis import Redis
 from redis.exceptions import OutOfMemoryError, ResponseError
@@ -306,13 +306,7 @@ def explore(twins: tuple[Database, Database], examples: int) -> int:
     plans, model = twins
     compared = 0
 
-    @settings(
-        max_examples=examples,
-        derandomize=True,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-    )
+    @settings(settings.get_profile("walks"), max_examples=examples)
     @given(SEQUENCES)
     def compare(sequence: tuple[list[Operation], list[Operation]]) -> None:
         nonlocal compared

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from redis import Redis
 
@@ -268,13 +268,7 @@ def explore(redis: Database, other: Database, examples: int) -> tuple[int, int]:
     """How many events were dropped by the pre-check and how many were sent."""
     prefiltered = sent = 0
 
-    @settings(
-        max_examples=examples,
-        derandomize=True,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-    )
+    @settings(settings.get_profile("walks"), max_examples=examples)
     @given(st.one_of(whole, in_pieces))
     def hold(walk: tuple[int, list[Step]]) -> None:
         nonlocal prefiltered, sent

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import pytest
-from hypothesis import Phase, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dispatcher.core.limits import Admitted, Denied
@@ -34,9 +34,7 @@ def explore(redis: Database, examples: int) -> tuple[int, int]:
     """How many scopes with held slots refused an event, and how many admitted one."""
     refused = admitted = 0
 
-    @settings(
-        max_examples=examples, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate], deadline=None
-    )
+    @settings(settings.get_profile("walks"), max_examples=examples)
     @given(st.sampled_from(LIMITS), slots)
     @example("3/10m", [(0, -599), (0, -20), (HELD, 400)])  # the oldest charge is the first that leaves
     @example("3/10m", [(0, -20), (HELD, 10), (HELD, 400)])  # the first held slot is
