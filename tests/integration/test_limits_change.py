@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 
 from dispatcher.core.event import Event
-from dispatcher.core.limits import Scope
-from dispatcher.core.ports import Admitting, Asking, Gate, Overtaken
+from dispatcher.core.ports import Overtaken
 from dispatcher.core.posts import Ambiguous, PostResult, Receipt, Rejected, Retryable
 from dispatcher.core.states import Leased, Undecodable, Waiting
 from dispatcher.core.units import US
@@ -26,28 +25,10 @@ def limits(each: str, on_limit: str = "drop", together: str = "100/30m", more: s
     return f"{CHANNEL}global: {{limits: [{together}]}}\ndefaults: {{limits: [{each}], on_limit: {on_limit}{more}}}\n"
 
 
-class ChangingGate:
-    """Publishes other limits right behind the gate's answer, once."""
-
-    def __init__(self, gate: Gate, publish: Callable[[], object]) -> None:
-        self._gate = gate
-        self._publish = publish
-
-    def admit(self, asking: Sequence[Asking], *, ahead: Sequence[Scope]) -> Admitting:
-        answer = self._gate.admit(asking, ahead=ahead)
-        self._publish()
-        return answer
-
-
 def change_behind_the_gate(stage: Stage, text: str) -> list[Version]:
     """The next answer of a gate is the last by the limits of now; the version after it, once it is in force."""
     published: list[Version] = []
-
-    def publish() -> None:
-        if not published:
-            published.append(stage.put_in_force(text))
-
-    stage.watch = lambda gate: ChangingGate(gate, publish)
+    stage.once_after_admit(lambda: published.append(stage.put_in_force(text)))
     return published
 
 

@@ -26,7 +26,7 @@ from dispatcher.store.rq_recovery import Sweep
 from dispatcher.store.silences import Preview, TooManySilences, Wanted, preview
 from dispatcher.worker.housekeeping import Housekeeping
 from tests.support.decisions import decision_of
-from tests.support.deferral import Between, category_line, keep_beating, opens_at, send
+from tests.support.deferral import category_line, keep_beating, opens_at, send
 from tests.support.doubles import START_US
 from tests.support.servers import Database
 from tests.support.stage import BACKOFF_US, UNPACED, Stage, Worker, policy_of, sentence
@@ -268,7 +268,6 @@ def test_a_slot_that_comes_free_meanwhile_does_not_open_a_muted_line(stage: Stag
     mute(stage, "later")
     send(stage, "b", category="later")
     ann.go()
-    stage.watch = Between(lambda: None)
     ann.answer(a, Receipt(UNPACED, "1.1"))
     ann.run()
     assert (opens_at(stage, "silence:1"), stage.total("sent")) == (UNTIL_US, 1)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
-from dispatcher.core.limits import Admitted, Scope
-from dispatcher.core.ports import Admitting, Asking, Gate
 from tests.support.stage import UNPACED, Stage
 
 
@@ -42,51 +39,3 @@ def keep_beating(stage: Stage, seconds: int, *alive: str) -> None:
         stage.clock.forward(10)
         for owner in alive:
             stage.worker(owner).renew()
-
-
-class WatchedGate:
-    """What stands before the gates of all workers, with a note of who was admitted, in order."""
-
-    def __init__(self) -> None:
-        self.admissions: list[str] = []
-        """The slots of those that were admitted for the first time: each is the number of a first sight."""
-
-    def __call__(self, gate: Gate) -> Gate:
-        return _Noting(gate, self.admissions)
-
-
-class _Noting:
-    def __init__(self, gate: Gate, admissions: list[str]) -> None:
-        self._gate = gate
-        self._admissions = admissions
-
-    def admit(self, asking: Sequence[Asking], *, ahead: Sequence[Scope]) -> Admitting:
-        answer = self._gate.admit(asking, ahead=ahead)
-        for each, verdict in zip(asking, answer.verdicts, strict=True):
-            slot = each.candidate.leased.slot
-            if isinstance(verdict, Admitted) and "#" not in slot and slot not in self._admissions:
-                self._admissions.append(slot)
-        return answer
-
-
-class Between:
-    """What stands before the gates of all workers; something happens once between an answer and what follows."""
-
-    def __init__(self, happens: Callable[[], object]) -> None:
-        self.happens: Callable[[], object] | None = happens
-
-    def __call__(self, gate: Gate) -> Gate:
-        return _Interrupted(gate, self)
-
-
-class _Interrupted:
-    def __init__(self, gate: Gate, between: Between) -> None:
-        self._gate = gate
-        self._between = between
-
-    def admit(self, asking: Sequence[Asking], *, ahead: Sequence[Scope]) -> Admitting:
-        answer = self._gate.admit(asking, ahead=ahead)
-        happens, self._between.happens = self._between.happens, None
-        if happens is not None:
-            happens()
-        return answer

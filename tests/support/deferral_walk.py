@@ -13,8 +13,9 @@ from typing import Final
 from zlib import crc32
 
 from dispatcher.core.event import Event
-from dispatcher.core.limits import Limit, Scope
+from dispatcher.core.limits import Admitted, Limit, Scope
 from dispatcher.core.policy import CategoryRule, OnLimit, Policy
+from dispatcher.core.ports import Admitting, Asking
 from dispatcher.core.posts import Ambiguous, PostResult, Receipt
 from dispatcher.core.states import (
     Absent,
@@ -32,7 +33,6 @@ from dispatcher.core.states import (
 )
 from dispatcher.core.units import US, Lane
 from dispatcher.store.leases import Taken
-from tests.support.deferral import WatchedGate
 from tests.support.models import most_in_any_window
 from tests.support.servers import Database
 from tests.support.stage import UNPACED, Stage, Worker, policy_of
@@ -92,7 +92,9 @@ class DeferralWalk:
         redis.flushall()
         self.stage = Stage(redis, policy)
         self.stage.prolongs = True
-        self.stage.watch = self.gate = WatchedGate()
+        self.stage.after_admit = self._note_admissions
+        self.admissions: list[str] = []
+        """The slots of those that were admitted for the first time: each is the number of a first sight."""
         self.owners = [Owner(self.stage.worker(f"owner{n}")) for n in range(owners)]
         for each in self.owners:
             each.worker.desk.shows = self.scan
@@ -276,13 +278,19 @@ class DeferralWalk:
         """Of a line and a priority, those first seen earlier were admitted earlier, unless they were disturbed."""
         latest: dict[tuple[str, Lane], int] = {}
         by_seq = {str(leased.seq): leased for leased in self.taken.values()}
-        for slot in self.gate.admissions:
+        for slot in self.admissions:
             leased = by_seq[slot]
             if self.stage.policy.rule(leased.event.category).on_limit is not OnLimit.DEFER:
                 continue
             place = (self.stage.policy.line(leased.event), leased.event.priority)
             assert leased.id in self.disturbed or leased.seq >= latest.get(place, 0), f"{leased} was overtaken"
             latest[place] = max(latest.get(place, 0), leased.seq)
+
+    def _note_admissions(self, asking: Sequence[Asking], answer: Admitting) -> None:
+        for each, verdict in zip(asking, answer.verdicts, strict=True):
+            slot = each.candidate.leased.slot
+            if isinstance(verdict, Admitted) and "#" not in slot and slot not in self.admissions:
+                self.admissions.append(slot)
 
     def _no_key_is_left(self) -> None:
         for owner in self.owners:

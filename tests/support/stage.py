@@ -203,6 +203,7 @@ class WatchedGate:
     def admit(self, asking: Sequence[Asking], *, ahead: Sequence[Scope]) -> Admitting:
         answer = self._gate.admit(asking, ahead=ahead)
         self._stage.look()
+        self._stage.after_admit(asking, answer)
         return answer
 
 
@@ -258,7 +259,7 @@ class Worker:
     @property
     def dispatcher(self) -> Dispatcher:
         """The core with the policy of the moment."""
-        gate = self.stage.watch(WatchedGate(self.stage, self.admission))
+        gate = WatchedGate(self.stage, self.admission)
         return Dispatcher(
             self.policy, gate, self._watched, self.desk, self.told, lambda _: BACKOFF_US, GRACE_US, POST_S
         )
@@ -392,8 +393,8 @@ class Stage:
         self.keys = Keys("stage")
         self.queue = QueueKeys("q")
         self.gate = Gate(redis, namespace="stage", clock=self.clock)
-        self.watch: Callable[[DecidingGate], DecidingGate] = lambda gate: gate
-        """What stands between workers and the gate they ask."""
+        self.after_admit: Callable[[Sequence[Asking], Admitting], object] = _nothing
+        """Is called with each answer of the gate, before anything follows from it."""
         self.intake = Intake(redis, self.keys, self.queue, max_waiting=1_000, clock=self.clock)
         self.books = Books(redis, self.keys, self.queue, clock=self.clock)
         self.versions = Versions(redis, self.keys, self.clock)
@@ -549,6 +550,15 @@ class Stage:
         _unchecked[:] = [] if due else [self]
         return due
 
+    def once_after_admit(self, happens: Callable[[], object]) -> None:
+        """Let something happen between the next answer of the gate and what follows from it."""
+
+        def after_admit(*_: object) -> None:
+            self.after_admit = _nothing
+            happens()
+
+        self.after_admit = after_admit
+
     def waits_for_decision(self, owner: str) -> bool:
         """Whether a line may go that may have waited until this owner has decided."""
         first = self.redis.zrange(self.keys.lines, 0, 0, withscores=True)
@@ -603,6 +613,10 @@ class _Bell:
                 self.stage.rung, first_us = self.stage.listen()
             expected = (first_us < self.before) + self.also()
             assert self.stage.rung == expected, f"the bell was rung {self.stage.rung} times"
+
+
+def _nothing(*_: object) -> None:
+    pass
 
 
 def with_limits(policy: Policy, global_limits: str) -> Policy:

@@ -20,7 +20,7 @@ from dispatcher.core.reconciliation import scans
 from dispatcher.core.states import DeadLettered, Leased, Unconfirmed, Undecodable
 from dispatcher.core.units import US, Lane
 from dispatcher.errors import GateUnavailable, InvalidEvent
-from tests.support.deferral import Between, category_line, keep_beating, marks, opens_at, posted, send
+from tests.support.deferral import category_line, keep_beating, marks, opens_at, posted, send
 from tests.support.doubles import NOTHING_TO_READ, START_US
 from tests.support.servers import Database
 from tests.support.stage import BACKOFF_US, LEASE_US, UNPACED, Stage, Worker, policy_of
@@ -43,7 +43,7 @@ def charge(stage: Stage, slot: str, scope: str) -> None:
 
 def dispatch_while(worker: Worker, batch: Sequence[Leased | Undecodable], happens: Callable[[], object]) -> None:
     """Decide about the batch; what happens does so between the gate's answer and what follows from it."""
-    worker.stage.watch = Between(happens)
+    worker.stage.once_after_admit(happens)
     worker.dispatcher.dispatch(batch, worker.stage.clock.now_us, Capacity(100))
 
 

@@ -14,7 +14,7 @@ from dispatcher.core.policy import CategoryRule, OnLimit
 from dispatcher.core.posts import Receipt, Rejected, Retryable
 from dispatcher.core.states import Leased
 from dispatcher.core.units import US
-from tests.support.deferral import Between, category_line, keep_beating, marks, opens_at, posted, send
+from tests.support.deferral import category_line, keep_beating, marks, opens_at, posted, send
 from tests.support.doubles import START_US
 from tests.support.invariants import INF
 from tests.support.servers import Database
@@ -402,7 +402,7 @@ def test_an_event_passes_at_once_if_a_slot_comes_back_before_it_is_lined_up(
     ann.decided()
     send(stage, "b")
     batch = bob.take().batch
-    stage.watch = Between(lambda: ann.answer(started, Rejected("channel_not_found", "no such channel")))
+    stage.once_after_admit(lambda: ann.answer(started, Rejected("channel_not_found", "no such channel")))
     bob.dispatch(batch)
     assert category_line(stage) == ["b"]
     assert opens_at(stage, "category:errors") == START_US
@@ -425,7 +425,7 @@ def test_a_prefetch_during_a_decision_does_not_hide_a_slot_that_was_given_back(r
         bob.outbox.prefetch(taken, 1, 8)
         assert [each.id for each in bob.outbox.take(1, 8).batch] == ["c"]
 
-    stage.watch = Between(between)
+    stage.once_after_admit(between)
     bob.dispatch(taken.batch)
     assert category_line(stage) == ["b"]
     assert opens_at(stage, "category:errors") == START_US + 1
@@ -453,7 +453,7 @@ def test_a_prefetch_that_takes_over_a_dead_worker_does_not_hide_a_slot_that_was_
         assert [each.id for each in bob.outbox.take(1, 8).batch] == ["c"]
         ann.answer(first, Rejected("channel_not_found", "no such channel"))
 
-    stage.watch = Between(between)
+    stage.once_after_admit(between)
     bob.dispatch(taken.batch)
     assert category_line(stage) == ["b"]
     assert opens_at(stage, "category:errors") == stage.clock.now_us

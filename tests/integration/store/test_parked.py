@@ -20,7 +20,7 @@ from dispatcher.store.parked_events import PAGE, Cancelled, ParkedEvent, ParkedF
 from dispatcher.web import searching
 from dispatcher.web.searching import search_on
 from tests.support.decisions import decision_of
-from tests.support.deferral import Between, category_line, opens_at, send
+from tests.support.deferral import category_line, opens_at, send
 from tests.support.doubles import START_US
 from tests.support.servers import Database
 from tests.support.stage import BACKOFF_US, HOUR_MS, REMEMBER_US, UNPACED, Stage, policy_of
@@ -251,7 +251,7 @@ def test_the_slots_of_an_admitted_event_are_free_at_once_for_who_waits(full: Sta
 def test_a_slot_that_comes_free_while_others_decide_is_not_missed(full: Stage) -> None:
     ann = full.worker("ann")
     full.send("f")
-    full.watch = Between(lambda: full.parked_events.cancel(full.parked_events.by_ids(["c"]), "ops@here"))
+    full.once_after_admit(lambda: cancel(full, "c"))
     full.policy = replace(full.policy, categories={})
     ann.go()
     assert opens_at(full, "global") == full.clock.now_us
