@@ -90,6 +90,7 @@ class Supervisor:
                     self._sleep()
                     self._obey()
                     self._reap()
+                    self._kill_if_late()
                     self._fill_places()
                     self._leave_none_alone()
         finally:
@@ -129,10 +130,6 @@ class Supervisor:
                 self._send(signal.SIGHUP)
             elif number != signal.SIGCHLD:
                 self._stop(number)
-        if self._kill_at is not None and time.monotonic() >= self._kill_at:
-            self._kill_at = None
-            self._tell("workers.killed", pids=list(self._children))
-            self._send(signal.SIGKILL)
 
     def _stop(self, number: int) -> None:
         now = time.monotonic()
@@ -180,6 +177,13 @@ class Supervisor:
             self._put_off(place, ran_s, pid=pid, code=code, detail=signal.strsignal(-code))
         elif code > 0:
             self._put_off(place, ran_s, pid=pid, code=code)
+
+    def _kill_if_late(self) -> None:
+        """Kill those who still run; who has ended was reaped before, also if this process stood still meanwhile."""
+        if self._kill_at is not None and self._children and time.monotonic() >= self._kill_at:
+            self._kill_at = None
+            self._tell("workers.killed", pids=list(self._children))
+            self._send(signal.SIGKILL)
 
     def _put_off(self, place: int, ran_s: float, **facts: object) -> None:
         crashes = self._crashes[place] = crashes_now(self._crashes[place], ran_s)

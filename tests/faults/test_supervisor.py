@@ -371,6 +371,20 @@ def test_a_worker_that_does_not_stop_in_time_is_killed(family: Start) -> None:
     assert parent.is_over()
 
 
+def test_a_parent_that_stood_still_kills_nobody_who_has_ended(family: Start) -> None:
+    parent = family("wait", "wait", patience_s=1.0, set_up="SLOW_S = 0.3")
+    parent.wait_for("child.ready", 2)
+    parent.signal(signal.SIGTERM)
+    (asked,) = parent.wait_for("stop.asked")
+    parent.wait_for("child.stopping", 2)
+    parent.signal(signal.SIGSTOP)
+    parent.wait_for("child.stopped", 2)
+    until(lambda: time.monotonic() > asked["at"] + 1.1, "the end of its patience")
+    parent.signal(signal.SIGCONT)
+    assert parent.code() == 0
+    assert parent.lines("workers.killed") == []
+
+
 def test_nothing_is_started_again_once_it_is_to_stop(family: Start) -> None:
     parent = family("crash", "deaf", patience_s=1.0)
     parent.wait_for("worker.crashed")
