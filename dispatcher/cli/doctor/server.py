@@ -35,7 +35,7 @@ def server_findings(facts: ServerFacts, shown: str) -> Iterator[Finding]:
         yield _eviction(facts.info)
         yield from _persistence(facts)
         yield _memory(facts.info)
-    yield _clock(facts.ahead_s)
+    yield _clock(facts.ahead_s, facts.round_trip_s)
 
 
 def _version(info: Mapping[str, Any], shown: str, round_trip_s: float) -> Finding:
@@ -106,8 +106,8 @@ def _memory(info: Mapping[str, Any]) -> Finding:
     return ok("memory", said)
 
 
-def _clock(ahead_s: float) -> Finding:
-    if abs(ahead_s) < MAX_AHEAD_S:
+def _clock(ahead_s: float, round_trip_s: float) -> Finding:
+    if abs(ahead_s) < MAX_AHEAD_S + round_trip_s / 2:  # the server read its clock at some instant of the round trip
         return ok("clock", "this machine and the server agree on the time")
     which = "ahead of" if ahead_s > 0 else "behind"
     return warning(

@@ -36,6 +36,7 @@ def slack_findings(
 
     ``ahead_s`` is how far ``clock``, this machine's, is ahead of the Redis server's; None where nobody knows.
     """
+    asked_s = clock()
     try:
         answer = ask_slack(settings)
     except ConfigError as refusal:
@@ -59,7 +60,8 @@ def slack_findings(
                 )
                 yield warning("scopes", said, f"add {_FOR_IDENTITIES} {_ADD}")
             if date_us is not None and ahead_s is not None:
-                yield _clocks(answered_s - ahead_s - date_us / US)
+                slacks_s = date_us / US + ahead_s
+                yield _clocks(min(0.0, answered_s - slacks_s) or max(0.0, asked_s - slacks_s))
         case RateLimitedBySlack(retry_after_us, code):
             said = f"{code}: Slack asks to come back in {span(retry_after_us / US)}, the token was not checked"
             yield warning("slack", said, "look again then")
@@ -93,7 +95,7 @@ def _scopes(scopes: tuple[str, ...]) -> Iterator[Finding]:
 
 
 def _clocks(apart_s: float) -> Finding:
-    """``apart_s``: how far the Redis server's clock is ahead of Slack's."""
+    """``apart_s``: how far the Redis server's clock is ahead of Slack's at least, whenever Slack read its own."""
     if abs(apart_s) <= MAX_APART_S:
         return ok("slack clock", "the Redis server and Slack agree on the time")
     which = "ahead of" if apart_s > 0 else "behind"

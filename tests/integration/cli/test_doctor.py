@@ -288,6 +288,12 @@ def test_doctor_reads_the_facts_of_servers_that_the_tests_do_not_run(
     assert (level, said) in [(each.level, each.said) for each in server_findings(facts, "it") if each.about == subject]
 
 
+@pytest.mark.parametrize(("ahead_s", "level"), [(-6.0, OK), (6.0, OK), (-8.5, WARNING), (8.5, WARNING)])
+def test_a_server_that_answers_late_is_not_taken_for_one_with_another_clock(ahead_s: float, level: Level) -> None:
+    facts = ServerFacts({}, None, None, round_trip_s=12.0, ahead_s=ahead_s)
+    assert [each.level for each in server_findings(facts, "it") if each.about == "clock"] == [level]
+
+
 # The embedded server
 
 
@@ -592,6 +598,25 @@ def test_a_clock_difference_is_reported_with_its_direction_and_size(
         found = list(slack_findings(settings, None, lambda: machine_s, machine_ahead_s - server_ahead_s))
     (told,) = [each.said for each in found if each.about == "slack clock"]
     assert told == f"the Redis server's clock is {said} Slack's"
+
+
+@pytest.mark.parametrize(
+    ("server_ahead_s", "said"),
+    [
+        (0, "the Redis server and Slack agree on the time"),
+        (-34, "the Redis server and Slack agree on the time"),
+        (6, "the Redis server's clock is 6.0s ahead of Slack's"),
+        (-36, "the Redis server's clock is 6.0s behind Slack's"),
+    ],
+)
+def test_a_clock_difference_that_the_time_of_the_call_explains_is_none(server_ahead_s: float, said: str) -> None:
+    slack_s = 1_732_100_000.0
+    machine_s = iter([slack_s, slack_s + 30])
+    with StandIn(setup=Setup(clock=lambda: slack_s)) as slack:
+        settings = Settings.isolated(slack_token=slack.token, slack_base_url=slack.base_url)
+        found = list(slack_findings(settings, None, lambda: next(machine_s), -server_ahead_s))
+    (told,) = [each.said for each in found if each.about == "slack clock"]
+    assert told == said
 
 
 def test_this_machine_s_clock_says_nothing_of_the_server_s_and_slack_s(redis_url: str, slack: StandIn) -> None:
