@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable
 from contextlib import aclosing
 from types import TracebackType
@@ -70,6 +71,7 @@ class AsyncProducer:
 
         target = target_from_env()
         client = connect_async(target.url, timeout_s=ANSWER_TIMEOUT_S)
+        client.connection_pool.connection_kwargs["socket_timeout"] = None  # ``Within`` bounds each call as a whole
         producer = cls(client, namespace=target.namespace, queue=target.queue, max_waiting=target.max_waiting)
         producer._target = target
         return producer
@@ -167,6 +169,7 @@ class Within:
     """As ``asyncio.timeout``, but the task is cancelled again every ``_AGAIN_S`` until it leaves.
 
     ``asyncio.wait_for`` of Python 3.11, in redis-py, may swallow a cancellation. Two at one turn of the loop are one.
+    If the loop itself stood still at the end, the task gets ``_AGAIN_S`` to read the answer that has come meanwhile.
     """
 
     def __init__(self, span_s: float) -> None:
@@ -178,7 +181,9 @@ class Within:
         if task is None:
             raise RuntimeError("an AsyncProducer is used in a task")
         self._task, self._before = task, task.cancelling()
-        self._timer = asyncio.get_running_loop().call_later(self._span_s, self._cancel)
+        loop = asyncio.get_running_loop()
+        self._ends_s = loop.time() + self._span_s
+        self._timer = loop.call_later(self._span_s, self._cancel)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -191,9 +196,13 @@ class Within:
             raise TimeoutError from error
 
     def _cancel(self) -> None:
-        self._times += 1
-        self._task.cancel()
-        self._timer = asyncio.get_running_loop().call_later(_AGAIN_S, self._cancel)
+        loop = asyncio.get_running_loop()
+        has_stood_still = loop.time() - self._ends_s > _AGAIN_S
+        self._ends_s = math.inf
+        if not has_stood_still:
+            self._times += 1
+            self._task.cancel()
+        self._timer = loop.call_later(_AGAIN_S, self._cancel)
 
 
 async def async_chunked(

@@ -152,6 +152,27 @@ def test_a_server_that_is_away_or_frozen_is_unavailable_within_two_seconds(own_s
     asyncio.run(main())
 
 
+def test_an_answer_that_came_while_the_loop_stood_still_is_read(
+    own_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        stood_still_s = 0.0
+        monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: time.monotonic() + stood_still_s)
+        async with AsyncProducer.from_env() as producer:
+            await producer.send("errors", "x")
+            own_server.freeze()
+            sending = asyncio.create_task(producer.send("errors", "x", id="late"))
+            for _ in range(20):  # until it waits for the answer
+                await asyncio.sleep(0)
+            stood_still_s = 60.0
+            own_server.cont()
+            own_server.attendant.ping()  # it answers one call after another
+            assert await sending == "late"
+
+    monkeypatch.setenv("DISPATCHER_REDIS_URL", own_server.url)
+    asyncio.run(main())
+
+
 def test_a_wrong_password_is_a_fault_of_the_configuration(own_server: RedisServer) -> None:
     async def main() -> None:
         client = connect_async(own_server.url)
