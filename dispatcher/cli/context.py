@@ -103,6 +103,23 @@ def audited(desk: Desk, what: str, *, about: str = "", why: str = "", count: int
         desk.audit.note(Action(operator(), "cli", what, about, why, count))
 
 
+@contextmanager
+def answer_needed(what: str, look: str) -> Iterator[None]:
+    """Where the server's answer to a change is missing, say that nobody knows whether it was made, and where to look.
+
+    ``what`` is such as "it has ended", ``look`` a command.
+    """
+    try:
+        yield
+    except GateUnavailable as error:
+        from dispatcher.cli.exits import UNREACHABLE, Ended
+        from dispatcher.server.connection import is_answer_missing
+
+        if not is_answer_missing(error):
+            raise
+        raise Ended(UNREACHABLE, f"{error}; whether {what} is not known: '{look}' shows it") from error
+
+
 def warn_if_unfamiliar(terminal: Terminal, desk: Desk, category: str | None, policy: Policy | None = None) -> None:
     """A category that nobody has heard of may be a slip of the keyboard: that is said, and what is asked is done.
 

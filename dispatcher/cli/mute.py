@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
+from typing import Final
 
 import click
 
-from dispatcher.cli.context import audited, desk_named
+from dispatcher.cli.context import answer_needed, audited, desk_named
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, Ended
 from dispatcher.cli.options import CATEGORY_NAME, LENGTH_US, as_json, operator, reason
 from dispatcher.cli.terminal import Terminal
+
+_LIST: Final = "dispatcher silence list"
 
 
 @click.command()
@@ -33,7 +36,8 @@ def mute(terminal: Terminal, category: str, *, for_us: int | None, why: str | No
 
     with desk_named(terminal, category, quiet=as_json) as desk:
         try:
-            until_us = desk.silencing.mute(category, for_us, operator(), why)
+            with answer_needed(f"{category} is muted", _LIST):
+                until_us = desk.silencing.mute(category, for_us, operator(), why)
         except TooManySilences as error:
             raise Ended(DOES_NOT_HOLD, str(error)) from error
         except ValueError as error:
@@ -61,7 +65,8 @@ def unmute(terminal: Terminal, category: str, *, as_json: bool) -> int:
     Exit 1 if the category is not muted.
     """
     with desk_named(terminal, category, quiet=as_json) as desk:
-        was_muted = desk.silencing.unmute(category)
+        with answer_needed(f"{category} is no longer muted", _LIST):
+            was_muted = desk.silencing.unmute(category)
         if was_muted:
             audited(desk, "unmute", about=category)
     if as_json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from dispatcher.cli.context import audited, desk_named
+from dispatcher.cli.context import answer_needed, audited, desk_named
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE
 from dispatcher.cli.options import CATEGORY_NAME, as_json, operator, reason
 from dispatcher.cli.terminal import Terminal
@@ -23,7 +23,8 @@ def pause(terminal: Terminal, category: str | None, *, why: str | None, as_json:
     that are in flight end.
     """
     with desk_named(terminal, category, quiet=as_json) as desk:
-        is_new = desk.pausing.pause(category or EVERYTHING, operator(), why or "")
+        with answer_needed(f"{category or 'posting'} is paused", "dispatcher status"):
+            is_new = desk.pausing.pause(category or EVERYTHING, operator(), why or "")
         if is_new:
             audited(desk, "pause", about=category or EVERYTHING, why=why or "")
     if as_json:
@@ -46,7 +47,8 @@ def resume(terminal: Terminal, category: str | None, *, as_json: bool) -> int:
     paused.
     """
     with desk_named(terminal, category, quiet=as_json) as desk:
-        was_paused = desk.pausing.resume(category or EVERYTHING)
+        with answer_needed(f"{category or 'posting'} goes on", "dispatcher status"):
+            was_paused = desk.pausing.resume(category or EVERYTHING)
         if was_paused:
             audited(desk, "resume", about=category or EVERYTHING)
     if as_json:

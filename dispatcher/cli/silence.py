@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from dispatcher.cli.context import audited, desk_named, warn_if_unfamiliar
+from dispatcher.cli.context import answer_needed, audited, desk_named, warn_if_unfamiliar
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, Ended
 from dispatcher.cli.options import LENGTH_US, Parsed, as_json, operator, reason
 from dispatcher.cli.terminal import Terminal
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dispatcher.core.typed_instants import When
 
 _START: Final = Parsed("INSTANT", read_start)
+_LIST: Final = "dispatcher silence list"
 _EXPECTED: Final = "expected matchers such as host=db1 severity!=critical"
 
 
@@ -89,7 +90,8 @@ def add(  # noqa: PLR0913 - click's signature: one for each option
             matchers, for_us, operator(), why, from_us, idle_us, until_resolved=until_resolved, reports=not no_report
         )
         try:
-            begun = desk.silencing.begin(wanted)
+            with answer_needed("the silence was added", _LIST):
+                begun = desk.silencing.begin(wanted)
         except TooManySilences as error:
             raise Ended(DOES_NOT_HOLD, str(error)) from error
         except ValueError as error:
@@ -166,7 +168,8 @@ def expire(terminal: Terminal, id_: str, *, as_json: bool) -> int:
     Exit 1 if there is none of this id.
     """
     with desk_named(terminal, quiet=as_json) as desk:
-        has_ended = desk.silencing.expire(id_)
+        with answer_needed("the silence has ended", _LIST):
+            has_ended = desk.silencing.expire(id_)
         if has_ended:
             audited(desk, "silence expire", about=id_)
     if as_json:

@@ -138,6 +138,12 @@ def is_full(error: BaseException) -> bool:
     return isinstance(error.__cause__, RedisError) and error_code(error.__cause__) == "OOM"
 
 
+def is_answer_missing(error: GateUnavailable) -> bool:
+    """Whether the server may have done what it was asked for: it answered no error, and there was a connection."""
+    cause = error.__cause__
+    return not isinstance(cause, ResponseError) and " connecting to " not in str(cause)
+
+
 def translate_refusals(client: Client | redis.asyncio.Redis | None = None) -> _Translation:
     """Translates what a server that answers will not do for us into ``ConfigError``; a defect in a script passes.
 

@@ -64,7 +64,7 @@ def refused_login(error: BaseException | None) -> AuthenticationError | None:
 def outage_words(failure: Exception) -> str:
     """Why the server cannot do anything now."""
     meaning = _MEANINGS.get(error_code(failure), "Redis did not answer")
-    return f"{meaning}: {plain_error(failure)}"
+    return f"{meaning}: {plain_error(failure).removesuffix('.')}"
 
 
 def refusal_words(failure: RedisError, client: redis.Redis | redis.asyncio.Redis | None) -> str:

@@ -25,8 +25,9 @@ from dispatcher.core.explain import State
 from dispatcher.core.limits import EVERYTHING
 from dispatcher.core.matchers import Matchers, parse_matchers
 from dispatcher.core.units import CATEGORY, CATEGORY_WORDS, CHANNEL_NAME, US, length_us, normal_channel
-from dispatcher.errors import ConfigError
+from dispatcher.errors import ConfigError, GateUnavailable
 from dispatcher.logs.event_log import EventLog
+from dispatcher.server.connection import is_answer_missing
 from dispatcher.settings.describe import sentences
 from dispatcher.settings.limits_file import read_limits
 from dispatcher.settings.limits_text import MAX_BYTES
@@ -207,7 +208,7 @@ class Operating:
             ends_s = time.monotonic() + WORK_S
             return preview(matchers, self._desk.decisions, lambda: time.monotonic() < ends_s)
 
-        return await self._work(work)
+        return await self._work(work, changes=False)
 
     async def expire_silence(self, request: Request, _body: bytes) -> Response:
         """``DELETE /v1/silences/{id}``: end a silence; 404 where there is none."""
@@ -310,10 +311,15 @@ class Operating:
         whence: Literal["page", "http"] = "page" if is_of_page else "http"
         self._desk.audit.note(Action(caller_of(request).name, whence, what, about, why, count))
 
-    async def _work(self, work: Callable[[], T]) -> T:
+    async def _work(self, work: Callable[[], T], *, changes: bool = True) -> T:
         def checked() -> T:
             self._desk.check()
-            return work()
+            try:
+                return work()
+            except GateUnavailable as error:
+                if not (changes and is_answer_missing(error)):
+                    raise
+                raise GateUnavailable(f"{error}; what was asked for may have been done") from error.__cause__
 
         return await self._threads.run(checked)
 

@@ -49,6 +49,26 @@ class DelayProxy:
         """Where a client of Redis goes instead."""
         return f"redis://127.0.0.1:{self.port}/0"
 
+    def lose_answer_to(self, words: bytes) -> None:
+        """Let the server get the next call that holds these words, and its client a broken connection.
+
+        A script that the server does not know yet has not run: then the answer to the call with its text is lost.
+        """
+        is_asked = False
+
+        def on_call(piece: bytes) -> None:
+            nonlocal is_asked
+            is_asked = is_asked or words in piece
+
+        def on_reply(piece: bytes) -> None:
+            nonlocal is_asked
+            is_lost, is_asked = is_asked and not piece.startswith(b"-NOSCRIPT"), False
+            if is_lost:
+                self.on_call = self.on_reply = _at_once
+                raise ConnectionAbortedError("the answer is lost")
+
+        self.on_call, self.on_reply = on_call, on_reply
+
     def __enter__(self) -> Self:
         self._accepting.start()
         return self

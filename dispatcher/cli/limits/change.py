@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dispatcher.cli.context import audited, desk_of, namespace_on, near, origin, settings_in_force
+from dispatcher.cli.context import answer_needed, audited, desk_of, namespace_on, near, origin, settings_in_force
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, Ended
 from dispatcher.cli.options import AT_LEAST_ONE, as_json, operator
 from dispatcher.cli.terminal import Terminal
@@ -119,7 +119,8 @@ def _publish(versions: Versions, content: Content, file: str, if_version: int | 
 
     text, digest, source = content.text, content.digest, content.source
     by, unless = operator(), Unless.SAME
-    done = versions.publish(text, digest, source, by=by, file=file, unless=unless, if_version=if_version)
+    with answer_needed("a new version is in force", "dispatcher limits history"):
+        done = versions.publish(text, digest, source, by=by, file=file, unless=unless, if_version=if_version)
     if if_version is None or done.is_new or done.number == if_version:
         return done
     found = "no version is" if done.number is None else f"version {done.number} is"

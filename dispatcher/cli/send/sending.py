@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from dispatcher.app.operating import Desk, build_producer
 from dispatcher.app.servers import open_server
 from dispatcher.cli.context import some_settings_in_force
-from dispatcher.cli.exits import DONE, QUEUE_FULL, Ended
+from dispatcher.cli.exits import DONE, QUEUE_FULL, UNREACHABLE, Ended
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.event import Event
+from dispatcher.errors import GateUnavailable, QueueUnavailable
 from dispatcher.producer.blocking import Producer
+from dispatcher.server.connection import is_answer_missing
 from dispatcher.store.intake import Enqueued, queue_is_full
 
 if TYPE_CHECKING:
@@ -23,7 +25,14 @@ if TYPE_CHECKING:
 def send_one(terminal: Terminal, event: Event, *, as_json: bool) -> int:
     """Enqueue one event; returns the exit code."""
     with open_queue(terminal, quiet=as_json) as queue:
-        (((event_id, result),),) = queue.producer.enqueue_chunks([event])
+        try:
+            (((event_id, result),),) = queue.producer.enqueue_chunks([event])
+        except QueueUnavailable as error:
+            if not (isinstance(error.__cause__, GateUnavailable) and is_answer_missing(error.__cause__)):
+                raise
+            again = "may be posted twice, since it has no --id" if event.id is None else "is posted once"
+            said = f"{error}; whether the event is on the queue is not known: sent again, it {again}"
+            raise Ended(UNREACHABLE, said) from error
         if result is Enqueued.DONE:
             queue.warn_unless_served()
     match result:

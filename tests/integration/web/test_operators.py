@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from itertools import chain, count
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 import click
 import httpx
@@ -27,6 +28,7 @@ from dispatcher.store.silences import Silencing
 from dispatcher.web import operating
 from tests.support.commands import run
 from tests.support.dead_letters import KEYS, buried, bury, numbered, on_lanes
+from tests.support.delay_proxy import DelayProxy
 from tests.support.servers import Database, RedisServer
 from tests.support.serving import TOKENS, Serving, app_on
 from tests.support.stage import Stage
@@ -242,6 +244,20 @@ def test_an_action_whose_time_is_over_says_that_there_is_more(
     monkeypatch.setattr(operating, "WORK_S", -1.0)
     assert asyncio.run(purge()) == {"matched": 0, "purged": 0, "dry_run": False, "more": True}
     assert len(buried(redis)) == 5
+
+
+def test_where_the_answer_to_a_change_is_lost_the_problem_says_that_it_may_have_been_made(
+    redis: Database, shared_server: RedisServer, tmp_path: Path
+) -> None:
+    (tmp_path / "tokens").write_text(TOKENS, encoding="utf-8")
+    with DelayProxy(shared_server.socket) as proxy:
+        url = f"redis://:{quote(shared_server.password, safe='')}@127.0.0.1:{proxy.port}/0"
+        with Serving(url, tmp_path, "--tokens", "tokens") as serving, serving.client("secret-of-olga") as olga:
+            proxy.lose_answer_to(b"for_us")
+            lost = olga.post("/v1/silences", json={"matchers": ["host=db1"], "for": "1h", "why": "x"})
+    assert lost.status_code == 503
+    assert lost.json()["detail"].endswith("; what was asked for may have been done")
+    assert len(Silencing(redis, KEYS).all()) == 1
 
 
 def test_on_the_page_a_silence_begins_by_the_clock_of_the_redis_server(
