@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING, Final
@@ -13,6 +14,7 @@ from dispatcher.cli.exits import DONE
 from dispatcher.cli.options import WHEN, at_most, for_reason, of_category, with_words
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.limits import ENDING
+from dispatcher.errors import GateUnavailable
 from dispatcher.store.counts import OUTCOMES
 
 if TYPE_CHECKING:
@@ -84,12 +86,23 @@ def events(  # noqa: PLR0913 - click's signature: one for each option
 
 
 def _follow(terminal: Terminal, decisions: Decisions, wanted: DecisionFilter, *, as_json: bool) -> int:
-    """Print each event as it ends, until Ctrl-C or a closed pipe."""
+    """Print each event as it ends, until Ctrl-C or a closed pipe. While the server is away, wait for it."""
     show = _line_of(as_json=as_json)
     ends = decisions.ends()
+    is_away = False
     try:
         while not terminal.is_unread:
-            found, ends = decisions.since(ends, wait_ms=_WAIT_MS)
+            try:
+                found, ends = decisions.since(ends, wait_ms=_WAIT_MS)
+            except GateUnavailable as error:
+                if not is_away:
+                    terminal.warn(f"{error}; this waits for the server, and then shows what has ended meanwhile")
+                is_away = True
+                time.sleep(_WAIT_MS / 1_000)
+                continue
+            if is_away:
+                terminal.say("the server is back")
+                is_away = False
             for each in filter(wanted.matches, found):
                 terminal.print(show(each))
     except KeyboardInterrupt:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
-from tests.support.commands import run
+from dispatcher.core.event import Event
+from tests.support.commands import ended, run, started
 from tests.support.delay_proxy import DelayProxy
 from tests.support.in_process import InProcess
-from tests.support.servers import RedisServer
+from tests.support.servers import Database, RedisServer
+from tests.support.stage import UNPACED, Stage, policy_of
 
 FOR_TWO_HOURS = ("--for", "2h", "--why", "move")
 FIRST = ("limits", "apply", "first.yaml")
@@ -106,3 +109,22 @@ def test_where_the_answer_to_a_change_is_lost_the_command_says_that_it_may_be_ma
     assert message.startswith("dispatcher: error: Redis did not answer: ")
     assert message.endswith(f"; {said}")
     assert seen in json.dumps(inside.json(*look))
+
+
+def test_followed_events_go_on_when_the_server_is_back(redis: Database, proxy: DelayProxy, by_proxy: str) -> None:
+    stage = Stage(redis, policy_of("", "9/30m"))
+    env = {"DISPATCHER_REDIS_URL": by_proxy, "DISPATCHER_NAMESPACE": "stage", "DISPATCHER_QUEUE": "q"}
+    proxy.lose_answer_to(b"XREAD")
+    with started("events", "--follow", "--json", **env) as follow:
+        assert follow.stderr is not None
+        assert follow.stdout is not None
+        away, back = (follow.stderr.readline() for _ in range(2))
+        stage.intake.enqueue([("d", Event("d", "late", id="d", channel=UNPACED))])
+        stage.worker("bob").run()
+        line = json.loads(follow.stdout.readline())
+        follow.send_signal(signal.SIGINT)
+        assert ended(follow).code == 0
+    assert away.startswith("dispatcher: warning: Redis did not answer: ")
+    assert away.endswith("; this waits for the server, and then shows what has ended meanwhile\n")
+    assert back == "dispatcher: the server is back\n"
+    assert line["id"] == "d"
