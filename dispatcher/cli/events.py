@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -11,6 +12,7 @@ import click
 
 from dispatcher.cli.context import desk_named, warn_if_unfamiliar
 from dispatcher.cli.exits import DONE
+from dispatcher.cli.interruption import Interruption
 from dispatcher.cli.options import WHEN, at_most, for_reason, of_category, with_words
 from dispatcher.cli.terminal import Terminal
 from dispatcher.core.limits import ENDING
@@ -86,12 +88,13 @@ def events(  # noqa: PLR0913 - click's signature: one for each option
 
 
 def _follow(terminal: Terminal, decisions: Decisions, wanted: DecisionFilter, *, as_json: bool) -> int:
-    """Print each event as it ends, until Ctrl-C or a closed pipe. While the server is away, wait for it."""
+    """Print each event as it ends, until a signal or a closed pipe. While the server is away, wait for it."""
     show = _line_of(as_json=as_json)
     ends = decisions.ends()
     is_away = False
-    try:
+    with Interruption() as interruption, suppress(KeyboardInterrupt):
         while not terminal.is_unread:
+            interruption.raise_if_asked()
             try:
                 found, ends = decisions.since(ends, wait_ms=_WAIT_MS)
             except GateUnavailable as error:
@@ -105,8 +108,6 @@ def _follow(terminal: Terminal, decisions: Decisions, wanted: DecisionFilter, *,
                 is_away = False
             for each in filter(wanted.matches, found):
                 terminal.print(show(each))
-    except KeyboardInterrupt:
-        pass
     return DONE
 
 

@@ -117,7 +117,10 @@ def test_where_there_is_little_room_time_and_id_are_whole_and_the_rest_stands_be
     assert " b errors dropped limit:category Disk full on db2 " in told
 
 
-def test_follow_prints_each_event_as_it_ends_until_it_is_interrupted(stage: Stage, redis_url: str) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_follow_prints_each_event_as_it_ends_until_it_is_told_to_stop(
+    stage: Stage, redis_url: str, number: signal.Signals
+) -> None:
     env = {"DISPATCHER_REDIS_URL": redis_url, "DISPATCHER_NAMESPACE": "stage", "DISPATCHER_QUEUE": "q"}
     with started("events", "--follow", "--json", "--text", "late", **env) as follow:
         until(lambda: stage.redis.info("clients")["blocked_clients"] > 0, "a wait for what comes")
@@ -126,7 +129,7 @@ def test_follow_prints_each_event_as_it_ends_until_it_is_interrupted(stage: Stag
             stage.worker("bob").run()
         assert follow.stdout is not None
         lines = [json.loads(follow.stdout.readline()) for _ in range(2)]
-        follow.send_signal(signal.SIGINT)
+        follow.send_signal(number)
         said = ended(follow)
     assert [(each["id"], each["outcome"], each["text"]) for each in lines] == [
         ("d", "sent", "too late"), ("f", "sent", "late again"),
