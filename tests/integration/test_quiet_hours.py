@@ -16,7 +16,6 @@ from dispatcher.logs.event_log import facts_of
 from dispatcher.store.dead_letters import Filter
 from dispatcher.store.parked_events import ParkedFilter
 from dispatcher.store.silences import Wanted
-from tests.support.decisions import decision_of
 from tests.support.deferral import category_line, opens_at, send
 from tests.support.doubles import START_US
 from tests.support.servers import Database
@@ -63,7 +62,7 @@ def test_in_quiet_hours_that_drop_an_event_is_dropped_without_a_slot(stage: Stag
     ann.run()
     assert stage.snapshot().by_category("dropped") == {"drops": 2}
     assert stage.slots("category:drops") == {}
-    decision = decision_of(stage.redis, stage.keys, "a")
+    decision = stage.decision("a")
     assert decision is not None
     assert (decision.outcome, decision.reason, decision.detail, decision.since_us, decision.fits_at_us) == (
         "dropped", "quiet", "noon", NOON_US - 7_200 * US, NOON_US,
@@ -459,11 +458,7 @@ def test_the_pre_check_leaves_out_what_is_quiet(stage: Stage, ann: Worker) -> No
     send(stage, "quiet2", category="drops")
     ann.run()
     assert len(ann.prefiltered) == 1
-    reasons = {
-        id_: found.reason
-        for id_ in ("checked", "quiet", "exempt", "quiet2")
-        if (found := decision_of(stage.redis, stage.keys, id_))
-    }
+    reasons = {id_: found.reason for id_ in ("checked", "quiet", "exempt", "quiet2") if (found := stage.decision(id_))}
     assert reasons == {"checked": "limit:category", "quiet": "quiet", "exempt": "limit:category", "quiet2": "quiet"}
 
 

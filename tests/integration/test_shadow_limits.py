@@ -8,7 +8,6 @@ from dispatcher.core.explain import Decision, ended
 from dispatcher.core.ports import Overtaken
 from dispatcher.core.posts import Receipt, Rejected, Retryable
 from dispatcher.core.units import US
-from tests.support.decisions import decision_of
 from tests.support.deferral import category_line, posted, send
 from tests.support.stage import UNPACED, Stage, Worker
 
@@ -37,7 +36,7 @@ def refused(stage: Stage) -> dict[str, int]:
 
 
 def decision(stage: Stage, id_: str) -> Decision:
-    found = decision_of(stage.redis, stage.keys, id_)
+    found = stage.decision(id_)
     assert found is not None
     return found
 

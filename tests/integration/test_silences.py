@@ -25,7 +25,6 @@ from dispatcher.store.removals import Removals
 from dispatcher.store.rq_recovery import Sweep
 from dispatcher.store.silences import Preview, TooManySilences, Wanted, preview
 from dispatcher.worker.housekeeping import Housekeeping
-from tests.support.decisions import decision_of
 from tests.support.deferral import category_line, keep_beating, opens_at, send
 from tests.support.doubles import START_US
 from tests.support.servers import Database
@@ -75,7 +74,7 @@ def test_of_a_muted_category_everything_is_dropped_that_drops_over_a_limit(stage
     assert [each.subject.id for each in ann.told.settlements if isinstance(each.outcome, Dropped)] == ["a", "b"]
     assert stage.total("sent") == 1
     assert stage.slots("category:errors") == {}
-    decision = decision_of(stage.redis, stage.keys, "a")
+    decision = stage.decision("a")
     assert decision is not None
     assert (decision.outcome, decision.reason, decision.detail, decision.fits_at_us) == (
         "dropped", "silenced", "by ops@here: maintenance (silence 1)", UNTIL_US,

@@ -21,7 +21,6 @@ import pytest
 from dispatcher.core.event import Event, Status, new_event_id
 from dispatcher.core.posts import Ambiguous, Message, PostResult, Receipt, Rejected, Retryable
 from dispatcher.core.units import US
-from tests.support.decisions import decision_of
 from tests.support.quiet_stage import QuietStage
 from tests.support.servers import Database
 from tests.support.stage import UNPACED, Stage, policy_from
@@ -360,7 +359,7 @@ class Walk:
                 self.model.slots[leased.event.category][f"quiet {at_us}", 0] = at_us
 
     def check(self, event: Sent, end: str) -> None:
-        found = decision_of(self.stage.redis, self.stage.keys, event.id)
+        found = self.stage.decision(event.id)
         assert found is not None, f"{event} has no end, expected {end}"
         assert (found.outcome if found.outcome == "sent" else f"{found.outcome} {found.reason}") == end, (event, found)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from itertools import count
 from typing import Any, Final
@@ -16,6 +16,7 @@ from typing import Any, Final
 from redis.commands.core import Script
 
 from dispatcher.core.event import Event, job_id_for, new_event_id
+from dispatcher.core.explain import Decision
 from dispatcher.core.limits import DEFAULT_BOUNDS, Limit, Opening, Scope
 from dispatcher.core.pipeline import POST_S, Capacity, Dispatcher
 from dispatcher.core.policy import CategoryRule, OnLimit, Policy
@@ -50,7 +51,7 @@ from dispatcher.settings.limits_file import read_limits
 from dispatcher.store.admission import Admission, Prefilter
 from dispatcher.store.counts import Counts
 from dispatcher.store.dead_letters import DeadLetters
-from dispatcher.store.decisions import Decisions
+from dispatcher.store.decisions import Decisions, latest, read_row
 from dispatcher.store.explanations import Explanations
 from dispatcher.store.intake import Enqueued, Intake
 from dispatcher.store.leases import Outbox, Taken
@@ -480,6 +481,11 @@ class Stage:
     def total(self, outcome: str) -> int:
         return self.snapshot().totals.get(outcome, 0)
 
+    def decision(self, id_: str) -> Decision | None:
+        """The last decision about an event; None where none is kept."""
+        (found,) = self.explanations.find([id_]).found
+        return latest([read_row(id_, row) for row in found.facts.get("decisions", ())])
+
     def header(self, id_: str) -> dict[str, Any]:
         """What the store keeps of an event beside its payload."""
         record = self.redis.hget(self.keys.events, id_)
@@ -617,8 +623,3 @@ class _Bell:
 
 def _nothing(*_: object) -> None:
     pass
-
-
-def with_limits(policy: Policy, global_limits: str) -> Policy:
-    """The policy with other global limits."""
-    return replace(policy, global_limits=_limits(global_limits))

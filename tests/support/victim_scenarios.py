@@ -16,7 +16,6 @@ from dispatcher.core.states import Started
 from dispatcher.core.units import US
 from dispatcher.store.explanations import ids_of
 from dispatcher.store.parked_events import ParkedFilter
-from tests.support.decisions import decision_of
 from tests.support.doubles import START_US
 from tests.support.quiet_stage import FREE, QuietStage
 from tests.support.servers import Database
@@ -113,7 +112,7 @@ class Scenario:
     def check_others(self) -> None:
         """Each of the others has ended as it should, and the books balance."""
         stage = self.stage
-        found = {id_: decision_of(stage.redis, stage.keys, id_) for id_ in self.others}
+        found = {id_: stage.decision(id_) for id_ in self.others}
         wrong = {
             id_: each and each.outcome for id_, each in found.items() if each is None or each.outcome not in self.ends
         }
@@ -157,7 +156,7 @@ class Scenario:
 
     def outcome(self) -> str | None:
         """What the record says that became of the victim."""
-        found = decision_of(self.stage.redis, self.stage.keys, self.victim)
+        found = self.stage.decision(self.victim)
         return None if found is None else found.outcome
 
     def posts(self) -> int:

@@ -20,7 +20,6 @@ from dispatcher.core.units import US
 from dispatcher.errors import GateUnavailable
 from dispatcher.store.decisions import Position
 from dispatcher.store.leases import Outbox
-from tests.support.decisions import decision_of
 from tests.support.doubles import START_US, Told
 from tests.support.servers import Database, RedisServer
 from tests.support.stage import BACKOFF_US, LEASE_US, REMEMBER_US, UNPACED, Stage, Worker, policy_of
@@ -47,14 +46,14 @@ def kept_under(stage: Stage, name: str) -> set[str]:
 def test_the_outcome_of_an_event_is_on_record_with_the_limit_that_refused_it(stage: Stage, ann: Worker) -> None:
     stage.send("a", "b", channel=UNPACED)
     ann.run()
-    sent, dropped = decision_of(stage.redis, stage.keys, "a"), decision_of(stage.redis, stage.keys, "b")
+    sent, dropped = stage.decision("a"), stage.decision("b")
     assert sent is not None
     assert (sent.outcome, sent.at_us, sent.channel) == ("sent", START_US, UNPACED)
     assert dropped is not None
     assert (dropped.outcome, dropped.reason, dropped.scope, dropped.limit, dropped.fits_at_us) == (
         "dropped", Reason.LIMIT_CATEGORY, "category:errors", "1/30m", START_US + WINDOW_US,
     )  # fmt: skip
-    assert decision_of(stage.redis, stage.keys, "c") is None
+    assert stage.decision("c") is None
 
 
 def test_of_several_limits_the_one_that_refused_is_on_record(redis: Database) -> None:
@@ -64,7 +63,7 @@ def test_of_several_limits_the_one_that_refused_is_on_record(redis: Database) ->
         stage.send(f"e{n}", channel=UNPACED)
         ann.run()
         stage.clock.forward(10)
-    found = [decision_of(stage.redis, stage.keys, f"e{n}") for n in range(8)]
+    found = [stage.decision(f"e{n}") for n in range(8)]
     said = [decision.limit for decision in found if decision]
     assert said == [None, None, None, "3/1m", "3/1m", "3/1m", None, "4/30m"]
     assert {decision.scope for decision in found if decision and decision.limit} == {"category:errors"}
@@ -102,7 +101,7 @@ def test_no_more_decisions_are_kept_than_may_and_the_latest_half_for_certain(red
         assert {f"e{each}" for each in range(max(0, n - 3), n + 1)} <= found
         assert len(found) <= 8
         assert redis.hlen(stage.keys.decisions[0]) <= 4 + 1
-    assert decision_of(stage.redis, stage.keys, "sent") is not None
+    assert stage.decision("sent") is not None
 
 
 def test_it_is_known_since_when_no_decision_is_missing(redis: Database) -> None:
@@ -132,7 +131,7 @@ def test_a_duplicate_does_not_hide_what_became_of_the_first(stage: Stage, ann: W
     stage.redis.zadd(stage.keys.seen, {"unseen": START_US + REMEMBER_US})
     stage.clock.forward(1)
     assert ann.take().duplicates == ["a", "b", "unseen"]
-    found = [decision_of(stage.redis, stage.keys, id_) for id_ in ("a", "b", "unseen")]
+    found = [stage.decision(id_) for id_ in ("a", "b", "unseen")]
     assert [decision.outcome for decision in found if decision] == ["sent", "dropped", "duplicate"]
     assert kept_under(stage, stage.keys.decisions[0]) == {"b", "unseen"}
 
@@ -267,7 +266,7 @@ def test_a_record_goes_on_where_its_index_was_lost(stage: Stage, ann: Worker) ->
     stage.send("c", channel=UNPACED)
     ann.run()
     assert [each.id for each in stage.decisions.newest() if each.outcome == "dropped"] == ["c", "b"]
-    assert decision_of(stage.redis, stage.keys, "c") is not None
+    assert stage.decision("c") is not None
     newest, _ = stage.redis.xrevrange(stage.keys.decision_logs[0], count=1)[0]
     stage.redis.xdel(stage.keys.decision_logs[0], newest)
     stage.redis.delete(*stage.keys.decisions)
@@ -285,7 +284,7 @@ def test_a_number_of_the_index_that_somebody_else_has_written_stops_no_worker(
     stage.redis.hset(stage.keys.decisions[0], "", number)
     stage.send("c", channel=UNPACED)
     ann.run()
-    assert decision_of(stage.redis, stage.keys, "c") is not None
+    assert stage.decision("c") is not None
     stage.check()
 
 
@@ -299,13 +298,13 @@ def test_what_a_decision_says_in_another_form_or_of_another_version_is_left_out(
     ((entry, pairs),) = stage.redis.xrange(log)
     ((why, ids),) = pairs.items()
     named = ("code", "detail", "channel", "ts", "instead_of", "refused_by", "copies", "repeats", "since_us", "shadow")
-    plain = decision_of(stage.redis, stage.keys, "b")
+    plain = stage.decision("b")
     assert plain is not None
     for name in (*named, "of_another_version"):
         stage.redis.delete(log)
         stage.redis.xadd(log, {why.replace(b"{}]", f'{{"{name}":{value}}}]'.encode()): ids}, id=entry)
         (found,) = [each for each in stage.decisions.newest() if each.id == "b"]
-        assert found == decision_of(stage.redis, stage.keys, "b")
+        assert found == stage.decision("b")
         assert (found.scope, found.limit, found.fits_at_us) == (plain.scope, plain.limit, plain.fits_at_us)
         assert ended(found, str).startswith("Dropped at ")
 

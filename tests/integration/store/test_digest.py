@@ -31,7 +31,6 @@ from dispatcher.core.units import US
 from dispatcher.logs.event_log import build_event_log
 from dispatcher.store.intake import Enqueued
 from dispatcher.store.parked_events import ParkedFilter
-from tests.support.decisions import decision_of
 from tests.support.deferral import keep_beating
 from tests.support.digests import (
     DELAY_S,
@@ -262,7 +261,7 @@ def test_samples_are_of_what_was_suppressed_only(stage: Stage, ann: Worker) -> N
 def test_every_digested_event_is_on_record_with_its_reason(stage: Stage, ann: Worker) -> None:
     ids = storm(stage, 4)
     ann.run()
-    found = [decision_of(stage.redis, stage.keys, id_) for id_ in ids[2:]]
+    found = [stage.decision(id_) for id_ in ids[2:]]
     assert [(each.outcome, each.reason, each.scope, each.limit, each.category) for each in found if each] == [
         ("digested", "limit:category", "category:errors", "3/30m", "errors")
     ] * 2
@@ -275,7 +274,7 @@ def test_a_joined_event_is_on_record_as_it_was_refused(stage: Stage, ann: Worker
     stage.clock.forward(7)
     storm(stage, 1)
     ann.run()
-    found = decision_of(stage.redis, stage.keys, first)
+    found = stage.decision(first)
     assert found is not None
     assert (found.outcome, found.at_us, found.fits_at_us) == ("digested", START_US, START_US + WINDOW_S * US)
 
@@ -289,7 +288,7 @@ def test_the_log_line_of_a_joined_event_says_what_explain_says(stage: Stage, ann
     stream = io.StringIO()
     build_event_log(style="json", stream=stream, clock=stage.clock).digested(ann.told.digests)
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
-    decision = decision_of(stage.redis, stage.keys, first)
+    decision = stage.decision(first)
     assert decision is not None
     assert lines[0]["sentence"] == ended(decision, clock_of(stage.clock.now_us))
     assert [line["retry_after_s"] for line in lines] == [WINDOW_S - 40] * 2

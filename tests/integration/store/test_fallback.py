@@ -12,7 +12,6 @@ from dispatcher.core.states import GRACE_US, Absent, ScanResult, Search
 from dispatcher.core.units import US
 from dispatcher.logs.event_log import facts_of
 from dispatcher.store.dead_letters import Filter
-from tests.support.decisions import decision_of
 from tests.support.doubles import START_US
 from tests.support.servers import Database
 from tests.support.stage import BACKOFF_US, LEASE_US, Stage, Worker, policy_from, sentence
@@ -71,7 +70,7 @@ def test_an_event_whose_channel_is_gone_is_posted_to_the_fallback_and_says_so(
     assert ann.desk.messages[1].text == f"{words}\ntext of a"
     assert (stage.total("sent"), stage.total("dead"), stage.snapshot().events) == (1, 0, 0)
     assert stage.slots("global") == {"a": START_US}
-    decision = decision_of(stage.redis, stage.keys, "a")
+    decision = stage.decision("a")
     assert decision is not None
     assert (decision.outcome, decision.channel, decision.instead_of) == ("sent", "#ops", channel)
     assert sentence(stage, "a") == f"Sent to #ops at 10:53:20, since {channel} is gone."

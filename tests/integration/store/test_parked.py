@@ -19,7 +19,6 @@ from dispatcher.store.dead_letters import Filter
 from dispatcher.store.parked_events import PAGE, Cancelled, ParkedEvent, ParkedFilter, Place
 from dispatcher.web import searching
 from dispatcher.web.searching import search_on
-from tests.support.decisions import decision_of
 from tests.support.deferral import category_line, opens_at, send
 from tests.support.doubles import START_US
 from tests.support.servers import Database
@@ -225,7 +224,7 @@ def test_a_cancelled_event_is_dropped_counted_and_on_record(full: Stage) -> None
     assert (snapshot.parked, snapshot.timers, snapshot.lines, snapshot.deferred) == (0, 0, {}, {})
     assert snapshot.by_category("dropped") == {"errors": 3, "deploys": 1}
     assert full.redis.exists(full.keys.events, full.keys.parked, full.keys.timers, full.keys.lines) == 0
-    decision = decision_of(full.redis, full.keys, "b")
+    decision = full.decision("b")
     assert decision is not None
     assert (decision.outcome, decision.reason, decision.category, decision.detail, decision.at_us) == (
         "dropped", "cancelled", "errors", "by ops@here", full.clock.now_us,

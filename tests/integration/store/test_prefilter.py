@@ -19,7 +19,6 @@ from dispatcher.store.admission import IDLE_S, MOST_CATEGORIES
 from dispatcher.store.dead_letters import Filter
 from dispatcher.store.intake import Intake, seal
 from dispatcher.store.leases import Taken
-from tests.support.decisions import decision_of
 from tests.support.deferral import keep_beating
 from tests.support.doubles import START_US
 from tests.support.extent import slow_except
@@ -61,7 +60,7 @@ def without_prefilter(stage: Stage) -> Worker:
 
 def record(stage: Stage, id_: str) -> Decision | None:
     """What the decision record says of an event that a limit suppressed."""
-    found = decision_of(stage.redis, stage.keys, id_)
+    found = stage.decision(id_)
     return found and replace(found, id="", text=None) if stage.redis.hexists(stage.keys.decisions[0], id_) else None
 
 
@@ -274,7 +273,7 @@ def test_of_several_limits_the_one_that_frees_up_last_is_told_and_on_record(stag
     stage.send("g")
     (second,) = ann.take().prefiltered
     assert second.denied == Denied("category:errors", Limit.parse("3/30m"), HALF_HOUR_US - 60 * US)
-    found = [decision_of(stage.redis, stage.keys, id_) for id_ in ("d", "g")]
+    found = [stage.decision(id_) for id_ in ("d", "g")]
     assert [(each.scope, each.limit) for each in found if each] == [
         ("category:errors", "2/1m"),
         ("category:errors", "3/30m"),
@@ -349,7 +348,7 @@ def test_text_and_labels_of_what_the_prefilter_drops_are_on_record(
     event = Event("errors", "disk\nfull", id="a", labels={"path": '",{x'}, channel=UNPACED)
     stage.intake.enqueue([("a", event)])
     assert gone(ann.take()) == ["a"]
-    found = decision_of(stage.redis, stage.keys, "a")
+    found = stage.decision("a")
     assert found is not None
     assert (found.text, found.labels) == (text, event.labels)
 
@@ -373,7 +372,7 @@ def test_the_record_takes_so_many_bytes_of_a_mark(stage: Stage, ann: Worker, len
     stage.send("a")
     stage.redis.hset("rq:job:a", "shown", f'"{text}",{{}}')
     assert gone(ann.take()) == ["a"]
-    found = decision_of(stage.redis, stage.keys, "a")
+    found = stage.decision("a")
     assert found is not None
     assert found.text == (text if is_kept else None)
 

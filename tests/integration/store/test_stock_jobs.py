@@ -21,7 +21,6 @@ from dispatcher.errors import GateUnavailable
 from dispatcher.store.intake import seal
 from dispatcher.store.leases import AHEAD
 from dispatcher.store.stock_jobs import StockJobs
-from tests.support.decisions import decision_of
 from tests.support.servers import RedisServer
 from tests.support.stage import UNPACED, Stage, Worker, gone, handed_out
 
@@ -83,7 +82,7 @@ def numbered(begin: str, number: int = MANY) -> list[str]:
 
 
 def decision(stage: Stage, id_: str) -> Decision | None:
-    found = decision_of(stage.redis, stage.keys, id_)
+    found = stage.decision(id_)
     return found and replace(found, id="", text=None)
 
 
@@ -106,7 +105,7 @@ def test_the_record_says_of_them_what_the_gate_says(stage: Stage, ann: Worker) -
     push(stage, "twin", labels=labels, text="disk  full\non db1")
     bob.run()
     assert decision(stage, "a") == decision(stage, "twin")
-    found = [decision_of(stage.redis, stage.keys, id_) for id_ in ("a", "twin")]
+    found = [stage.decision(id_) for id_ in ("a", "twin")]
     assert [each and each.text for each in found] == ["disk full on db1"] * 2
 
 

@@ -16,7 +16,7 @@ from dispatcher.core.units import US
 from tests.support.doubles import NOTHING_TO_READ, START_US
 from tests.support.invariants import INF
 from tests.support.servers import Database
-from tests.support.stage import BACKOFF_US, UNPACED, Stage, Worker, names, policy_of, with_limits
+from tests.support.stage import BACKOFF_US, UNPACED, Stage, Worker, names, policy_of
 
 DAY_US: Final = 86_400 * US
 MINUTE_US: Final = 60 * US
@@ -670,7 +670,7 @@ def test_a_channel_whose_pace_is_lifted_goes_on(stage: Stage, ann: Worker) -> No
 def test_waiting_events_find_room_under_limits_that_were_lowered(stage: Stage, ann: Worker) -> None:
     stage.send("a", "b", "c")
     ann.deliver(ann.go())
-    stage.policy = with_limits(stage.policy, "1/30m")
+    stage.policy = replace(stage.policy, global_limits=(Limit.parse("1/30m"),))
     assert ann.go() == []
     assert stage.snapshot().timers == 1
     for _ in range(6):

@@ -20,7 +20,6 @@ from dispatcher.core.states import Candidate, Leased
 from dispatcher.core.units import US
 from dispatcher.store.dead_letters import Filter
 from dispatcher.store.silences import Wanted
-from tests.support.decisions import decision_of
 from tests.support.servers import Database
 from tests.support.stage import BACKOFF_US, UNPACED, Stage, Worker, policy_from, policy_of, sentence
 
@@ -72,7 +71,7 @@ def test_a_slot_that_somebody_else_has_written_is_named_on_record_as_it_is(stage
     stage.redis.zrem(key, mine)
     stage.send("b", dedup_key="db1")
     ann.run()
-    found = decision_of(stage.redis, stage.keys, "b")
+    found = stage.decision("b")
     assert found is not None
     assert (found.reason, found.detail, found.since_us) == ("repeat", "theirs", stage.clock.now_us)
 
