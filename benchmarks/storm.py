@@ -11,7 +11,7 @@ from typing import Any, Final
 from benchmarks import libraries
 from benchmarks.drains import Drain, Queue, costs, drain_in_turn, times_as_fast
 from benchmarks.effort import Effort
-from benchmarks.figures import Goal, Proofs, Report, Spread, Table
+from benchmarks.figures import Cell, Goal, Proofs, Report, Spread, Table
 from benchmarks.ours import Ours
 from benchmarks.queues import NODE_FOLDER, PACKAGES, BullMQ, Dramatiq, StockRQ, has_bullmq
 from benchmarks.slack import Slack
@@ -57,7 +57,7 @@ def _queues(effort: Effort, server: RedisServer, posted: Slack, folder: Path) ->
 
 
 def _table(queues: Sequence[Queue], drains: dict[str, list[Drain]]) -> Table:
-    rows = []
+    rows: list[tuple[Cell, ...]] = []
     for queue in queues:
         name, found = queue.name, drains[queue.name]
         rate, *cpu = costs(found)

@@ -306,7 +306,7 @@ def test_a_stock_workers_job_is_adopted_as_if_it_had_been_taken(stage: Stage) ->
     assert stage.snapshot().overall()["received"] == 2
 
 
-def test_an_adopter_gets_its_own_event_alone(stage: Stage) -> None:
+def test_an_adopter_gets_the_adopted_event_alone(stage: Stage) -> None:
     ann, bob = stage.worker("ann"), stage.worker("bob")
     stage.send("a", "b")
     ann.take()
@@ -398,7 +398,7 @@ def test_a_renewed_lease_is_not_taken_over(stage: Stage) -> None:
     assert bob.taken() == []
 
 
-def test_a_worker_takes_none_of_its_own_events_a_second_time(stage: Stage) -> None:
+def test_a_worker_takes_nothing_that_it_holds_a_second_time(stage: Stage) -> None:
     ann = stage.worker("ann")
     stage.send("a")
     ann.take()
