@@ -74,10 +74,10 @@ local function finish(ids)
   local ended = {}
   for _, id in ipairs(ids) do
     if plan.zscore(at.endings, id) then
-      silences.finish(at, id)
       ended[#ended + 1] = id
     end
   end
+  silences.finish(at, ended)
   return ended
 end
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 MOST: Final = 200
 """Silences that there may be at once, in force or still to begin."""
 
+MOST_BYTES: Final = 4_096
+"""Of the matchers of one silence together: a worker that learns of a change reads all silences in one call."""
+
 LONGEST_US: Final = 3_650 * DAY_US
 """How long a silence lasts at most."""
 

@@ -9,7 +9,16 @@ from typing import Any, Final, NamedTuple
 
 from dispatcher.core.explain import Decision
 from dispatcher.core.matchers import Matchers, parse_matchers
-from dispatcher.core.silences import LAST_START_US, LONGEST_US, MOST, Silence, muted_by, named_categories, read_silences
+from dispatcher.core.silences import (
+    LAST_START_US,
+    LONGEST_US,
+    MOST,
+    MOST_BYTES,
+    Silence,
+    muted_by,
+    named_categories,
+    read_silences,
+)
 from dispatcher.core.units import Lane, format_duration
 from dispatcher.jsonio import answer_text, encode
 from dispatcher.server.connection import Client, JsonScript, translate_outages
@@ -83,11 +92,13 @@ class Silencing:
     def begin(self, wanted: Wanted, *, replaces: str | None = None) -> StoredSilence:
         """Store a silence; in place of the mute of the category that it ``replaces``, if there is one.
 
-        Raises ``TooManySilences``, and ``ValueError`` of one that would match everything, last too long or begin too
-        late.
+        Raises ``TooManySilences``, and ``ValueError`` of one that would match everything, has too many matchers, would
+        last too long or begin too late.
         """
         if wanted.matchers.matches_everything:
             raise ValueError(MATCHES_EVERYTHING)
+        if (size := sum(len(text.encode()) for text in wanted.matchers.texts)) > MOST_BYTES:
+            raise ValueError(f"its matchers have {size} bytes together, expected at most {MOST_BYTES}")
         if wanted.for_us > LONGEST_US:
             raise ValueError(_TOO_LONG)
         if wanted.from_us is not None and wanted.from_us > LAST_START_US:

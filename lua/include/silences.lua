@@ -43,8 +43,8 @@ local silences = module(function(silences)
   -- Notes that `silences` has changed, and which categories it names.
   function silences.changed(at)
     local names, known = {}, {}
-    for id in pairs(plan.hgetall(at.silences)) do
-      local named = (silences.row(at, id) or {}).names
+    for _, text in pairs(plan.hgetall(at.silences)) do
+      local named = (json_of(text) or {}).names
       for _, name in ipairs(type(named) == 'table' and named or {}) do
         if type(name) == 'string' and not known[name] then
           known[name], names[#names + 1] = true, name
@@ -93,12 +93,10 @@ local silences = module(function(silences)
     plan.srem(at.tallies, silences.PREFIX .. id)
   end
 
-  -- Ends a silence.
-  function silences.finish(at, id)
+  local function finish(at, id)
     local row, key, report = silences.row(at, id), silences.key(at, id), silences.PREFIX .. id
     plan.hdel(at.silences, id)
     plan.zrem(at.endings, id)
-    silences.changed(at)
     deferred.reopen(at, report)
     if not row or row.no_report or not plan.hget(key, 'row') then
       forget(at, id)
@@ -109,11 +107,19 @@ local silences = module(function(silences)
     digest.park(at, report, digest.new_header(at), at.now + SETTLE_US)
   end
 
+  -- Ends silences. That `silences` has changed is noted once, because that reads all that are left.
+  function silences.finish(at, ids)
+    for _, id in ipairs(ids) do
+      finish(at, id)
+    end
+    if ids[1] then
+      silences.changed(at)
+    end
+  end
+
   -- Ends those whose time has come.
   function silences.end_due(at)
-    for _, id in ipairs(plan.zdue(at.endings, at.now, MOST)) do
-      silences.finish(at, id)
-    end
+    silences.finish(at, plan.zdue(at.endings, at.now, MOST))
   end
 
   -- The clock was stepped back by this much. A silence that had begun still holds: if it began within the time of the step, it
@@ -217,6 +223,7 @@ local silences = module(function(silences)
   -- What a subject tells of was over at `instant`. A silence that lasts until nothing is firing any more may end with it. An
   -- instant that lies ahead is from before a step back of the clock: it counts as earlier.
   function silences.resolve(at, name, instant)
+    local ended = {}
     for _, id in ipairs(silences.ids(at)) do
       local key = at.firing_prefix .. id
       local since = plan.zscore(key, name)
@@ -224,10 +231,11 @@ local silences = module(function(silences)
         plan.zrem(key, name)
         local row = silences.row(at, id)
         if row and row.until_resolved and not plan.zfirst(key) and not plan.hget(silences.key(at, id), 'more') then
-          silences.finish(at, id)
+          ended[#ended + 1] = id
         end
       end
     end
+    silences.finish(at, ended)
   end
 
   -- The payload of a report for its owner: its tally as it stands now, and how much is firing.

@@ -510,6 +510,32 @@ def test_what_matches_everything_is_no_silence(stage: Stage) -> None:
         silence(stage, "host=*", "priority=high|normal|low")
 
 
+def test_the_matchers_of_a_silence_are_bounded_together(stage: Stage) -> None:
+    values = "|".join(f"{n:02}{'x' * 248}" for n in range(16))
+    assert len(f"host={values}") == 4_020
+    assert silence(stage, f"host={values}", "zone=" + "z" * 71) == "1"
+    with pytest.raises(ValueError, match=r"^its matchers have 4097 bytes together, expected at most 4096$"):
+        silence(stage, f"host={values}", "zone=" + "z" * 70 + "\u00e4")
+
+
+@pytest.mark.parametrize("by_clock", [True, False])
+def test_silences_that_end_at_once_are_one_change_of_what_is_known(
+    stage: Stage, ann: Worker, *, by_clock: bool
+) -> None:
+    for host in ("db1", "db*", "db1|db2"):
+        silence(stage, f"host={host}", until_resolved=True)
+    fire(stage, "a", labels={"host": "db1"})
+    run(ann)
+    before = int(stage.redis.hget(stage.keys.named("silencing"), "version"))
+    stage.clock.forward(HOUR_S if by_clock else 60)
+    if not by_clock:
+        recover(stage, "b", labels={"host": "db1"})
+    ann.run()
+    assert stage.redis.hgetall(stage.keys.silences) == {}
+    after = int(stage.redis.hget(stage.keys.named("silencing"), "version"))
+    assert (after > before, after) == (True, stage.clock.now_us)
+
+
 def test_there_are_200_silences_at_most_and_a_mute_is_replaced_all_the_same(stage: Stage) -> None:
     for n in range(199):
         stage.silencing.begin(Wanted(parse_matchers(f"host=db{n}"), HOUR_S * US, "anna", "x"))
