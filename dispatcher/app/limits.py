@@ -91,17 +91,18 @@ def in_force(versions: Versions) -> InForce | None:
 
 def _checked(version: Version) -> InForce:
     """A version, after a look at each of its values: a newer program may have published it."""
-    from dispatcher.settings.limits_file import read_limits
+    from dispatcher.settings.content import Content
+    from dispatcher.settings.limits_file import policy_checked
 
     try:
-        limits = read_limits(version.content, f"limits version {version.number}")
+        policy = policy_checked(version.content, f"limits version {version.number}")
     except ConfigError as error:
         raise ConfigError(
             f"limits version {version.number}, published by {version.by}, says what this program does not know: "
             "bring it to the version of that one, or publish limits that both know with 'dispatcher limits apply'",
             *error.problems,
         ) from error
-    return InForce(version, limits.policy, limits.content)
+    return InForce(version, policy, Content(version.content, version.digest, version.source))
 
 
 def limits_in_force(versions: Versions) -> LoadedLimits | None:

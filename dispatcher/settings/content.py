@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from dispatcher.core.limits import DEFAULT_BOUNDS, Bounds, Limit
@@ -99,11 +100,23 @@ class ContentNotRead(Exception):
     """The content says what this program does not know: a newer one wrote it."""
 
 
+@lru_cache(maxsize=2)
 def policy_in(text: str) -> Policy:
-    """The policy in the text of a content; raises ``ContentNotRead``."""
+    """The policy in the text of a content; raises ``ContentNotRead``.
+
+    The last two are remembered, since ``dispatcher serve`` asks for the one in force with each request.
+    """
     try:
-        return _policy_of(json.loads(_ESCAPE.sub(_in_json, text)))
+        return _policy_of(json_in(text))
     except (ValueError, TypeError, AttributeError, LookupError) as error:
+        raise ContentNotRead(str(error)) from error
+
+
+def json_in(text: str) -> Any:  # noqa: ANN401  a newer program's may be anything
+    """The text of a content as plain data; raises ``ContentNotRead``."""
+    try:
+        return json.loads(_ESCAPE.sub(_in_json, text))
+    except ValueError as error:
         raise ContentNotRead(str(error)) from error
 
 

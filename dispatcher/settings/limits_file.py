@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 from typing import Annotated, Any
@@ -13,7 +14,7 @@ from pydantic_core import ErrorDetails
 from dispatcher.core.policy import Policy
 from dispatcher.errors import ConfigError
 from dispatcher.settings.canonical import content_of
-from dispatcher.settings.content import Content, policy_in
+from dispatcher.settings.content import Content, ContentNotRead, json_in, policy_in
 from dispatcher.settings.cross_checks import impossible_sums
 from dispatcher.settings.limits_schema import LimitsFile, section_at
 from dispatcher.settings.limits_text import read_text, source_of
@@ -57,6 +58,21 @@ def read_limits(text: str, name: str) -> FileLimits:
         raise ConfigError(*_sentences(name, faults))
     warnings = tuple(_sentences(name, warnings_of(file, policy, tree)))
     return FileLimits(policy, warnings, replace(content, source=source_of(text)), is_empty=tree.data is None)
+
+
+def policy_checked(text: str, name: str) -> Policy:
+    """The policy in the text of a content, after a look at each of its values; raises as ``read_limits`` does.
+
+    The text is JSON, if ``content_of`` wrote it. The YAML parser reads it too, and takes much longer: it reads only a
+    text that has a fault, to say where.
+    """
+    with suppress(ValidationError, ContentNotRead):
+        tree = Tree([], json_in(text))
+        file = LimitsFile.model_validate(tree.data)
+        policy = policy_in(text)
+        if not impossible_sums(file, policy, tree):
+            return policy
+    return read_limits(text, name).policy
 
 
 def _check(tree: Tree) -> tuple[LimitsFile | None, list[Problem]]:

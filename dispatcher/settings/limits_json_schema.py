@@ -27,6 +27,7 @@ class _Generator(GenerateJsonSchema):
             "type": "object",
             "propertyNames": self.generate_inner(schema["keys_schema"]),
             "additionalProperties": self.generate_inner(schema["values_schema"]),
+            **({"maxProperties": schema["max_length"]} if "max_length" in schema else {}),
         }
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:

@@ -151,6 +151,13 @@ def _mapping(example: str, kind: Any, *, may_be_empty: bool = True) -> BeforeVal
     return BeforeValidator(partial(_as_mapping, example=example), json_schema_input_type=shape_of)
 
 
+def _not_too_many(categories: Any) -> Any:  # noqa: ANN401  any YAML value
+    """All that look at every category stay within their time: ``dispatcher serve`` answers within seconds."""
+    if isinstance(categories, dict) and len(categories) > read.MAX_CATEGORIES:
+        raise read.fault(f" of {len(categories)} categories, expected at most {read.MAX_CATEGORIES}")
+    return categories
+
+
 def _as_mapping(value: Any, example: str, beside: str = "") -> Any:  # noqa: ANN401  any YAML value
     """A mapping; a key with nothing behind it is an empty one, since its entries may all be commented out.
 
@@ -425,9 +432,11 @@ class LimitsFile(Section):
     defaults: Annotated[RuleSection, _mapping("{limits: [10/30m]}", RuleSection)] = Field(
         default=RuleSection(), description="Any category that is not named below, each by itself."
     )
-    categories: Annotated[RuleEntries, _mapping("{errors: {limits: [10/30m]}}", RuleEntries)] = Field(
-        default={}, description="Categories by name; what one leaves out, defaults says."
-    )
+    categories: Annotated[
+        RuleEntries,
+        _mapping("{errors: {limits: [10/30m]}}", Annotated[RuleEntries, Field(max_length=read.MAX_CATEGORIES)]),
+        BeforeValidator(_not_too_many),
+    ] = Field(default={}, description="Categories by name; what one leaves out, defaults says.")
     quiet: Annotated[QuietEntries, _mapping(f"{{nights: {read.QUIET_EXAMPLE}}}", QuietEntries)] = Field(
         default={}, description="Quiet hours by name: when categories post nothing, and what becomes of their events."
     )

@@ -36,6 +36,7 @@ MAX_LABEL_NAME: Final = 64
 MAX_BY: Final = 8
 """Labels that say together what an event is about."""
 MAX_ROUTES: Final = 100
+MAX_CATEGORIES: Final = 10_000
 MAX_TIMES: Final = 16
 MAX_COUNT: Final = 10_000_000
 MAX_TEMPLATE: Final = 4_000

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from types import FrameType
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +13,9 @@ from dispatcher.core.limits import MAX_WINDOW_US
 from dispatcher.core.posts import Identity
 from dispatcher.core.units import format_duration, parse_duration
 from dispatcher.data_files import data_file
-from dispatcher.settings.limits_file import read_limits
+from dispatcher.errors import ConfigError
+from dispatcher.settings.content import policy_in
+from dispatcher.settings.limits_file import policy_checked, read_limits
 
 FULL = """
 # every key
@@ -165,6 +170,50 @@ def test_files_that_say_the_same_have_the_same_digest(one: str, other: str) -> N
 )
 def test_files_that_say_something_else_have_another_digest(one: str, other: str) -> None:
     assert read_limits(one, "x").content.digest != read_limits(other, "x").content.digest
+
+
+def test_the_policy_of_a_content_is_checked_without_the_yaml_parser() -> None:
+    limits = read_limits(FULL, "x")
+    called: set[str] = set()
+
+    def note(frame: FrameType, event: str, _argument: object) -> None:
+        if event == "call":
+            called.add(str(frame.f_globals.get("__name__")))
+
+    sys.setprofile(note)
+    try:
+        policy = policy_checked(limits.content.text, "again")
+    finally:
+        sys.setprofile(None)
+    assert policy == limits.policy
+    assert [name for name in called if name.startswith("ruamel")] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ('{"categories": {"a": {"limits": ["10/30"]}}}', "again:1:34: categories.a.limits[0]: '10/30', expected "),
+        ('{"categories": {"a": {"guarantee": 101}}}', "again:1:36: categories.a.guarantee: 101 "),
+        ('{"brand_new": 1}', "again:1:2: brand_new: the key is not known, expected "),
+        ("[]", "again:1:1: an empty list, expected a mapping "),
+        ("global: {limits: [1/30]}", "again:1:19: global.limits[0]: '1/30', expected "),
+    ],
+)
+def test_a_content_with_a_fault_is_told_where_it_is(text: str, fault: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        policy_checked(text, "again")
+    assert len(caught.value.problems) == 1
+    assert caught.value.problems[0].startswith(fault)
+
+
+def test_a_content_in_other_words_than_json_is_read_all_the_same() -> None:
+    text = "categories: {errors: {limits: [3/1m]}}"
+    assert policy_checked(text, "x") == read_limits(text, "x").policy
+
+
+def test_the_policy_of_the_content_in_force_is_made_once() -> None:
+    text = read_limits(FULL, "x").content.text
+    assert policy_in(text) is policy_in(str(text.encode(), "ascii"))
 
 
 def test_a_content_is_plain_ascii() -> None:

@@ -1259,3 +1259,12 @@ def test_a_shadow_limit_neither_binds_nor_makes_another_idle() -> None:
     assert read_limits(text, "limits.yaml").warnings == ()
     text = "global: {limits: [5/1m, {max: 900, window: 1h, shadow: true}]}\n"
     assert read_limits(text, "limits.yaml").warnings == ()
+
+
+def test_a_file_names_ten_thousand_categories_at_most() -> None:
+    text = "categories:\n" + "".join(f"  c{n}:\n" for n in range(10_000))
+    assert len(policy(text).categories) == 10_000
+    with pytest.raises(ConfigError) as caught:
+        policy(f"{text}  one-more:\n")
+    said = "limits.yaml:2:3: categories: a mapping of 10001 categories, expected at most 10000"
+    assert caught.value.problems == (said,)

@@ -191,6 +191,7 @@ def test_valid_limits_conform_to_the_schema(text: str) -> None:
         "defaults: {notice: yes}",
         "categories: [errors]",
         "categories: {'a b': {}}",
+        f"categories: {{{', '.join(f'c{n}: ' for n in range(10_001))}}}",
         "categories: {-a: {}}",
         f"categories: {{{'a' * 65}: {{}}}}",
         "categories: {errors: {guarantee: 0}}",
