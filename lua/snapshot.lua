@@ -1,10 +1,11 @@
--- One look at everything status shows and --check verifies, at one instant. Read-only.
+-- One look at everything status shows and --check verifies, at one instant. Read-only. Who calls it reads the books in the same
+-- transaction: HGETALL is five times as fast as a script that hands them on.
 --
--- @keys events leases requeued parked lines timers cooldowns pause totals dead lane_high lane_normal lane_low
+-- @keys events leases requeued parked lines timers cooldowns pause dead lane_high lane_normal lane_low
 -- @keys taken_high taken_normal taken_low awaited deferred paused silences tallies scheduled endings failures
 -- @keys metrics shadowed names
 -- @prefixes leased line waits tally
--- It looks at each owner of a lease, each category and each silence, and at a bounded number of everything else: of many lines,
+-- It looks at each owner of a lease, each category with deferred events and each silence, and at a bounded number of everything else: of many lines,
 -- tallies and cool-downs it tells of some, and how much there is in all.
 --
 -- KEYS      as in take.lua and settle.lua; and
@@ -22,8 +23,8 @@
 --             "failures": {channel of "cooldowns": its posts in a row without a clear answer},
 --           "pause": {...}, "paused": {"*" | category: JSON}, "silences": {id: JSON}, "endings": {id: when it ends if nothing more matches}, "suppressed": {id: how many},
 --             and where "named" is given "lanes": [ids waiting, ...] of each lane, "heads": [when the job that is next of each was
---             enqueued, in RQ's form | false, ...], "named": the first so many names of categories that no limits file knew},
---           the books: [field, count, ...]; and where "named" is given metrics and shadowed, alike]; instants are strings
+--             enqueued, in RQ's form | false, ...], "named": the first so many names of categories that no limits file knew};
+--           and where "named" is given metrics and shadowed: [field, count, ...]]; instants are strings
 -- The keys of jobs, rq:job:<id>, follow from the ids.
 -- @include prelude
 
@@ -129,7 +130,7 @@ local facts = {
   suppressed = suppressed,
 }
 if not call.named then
-  return { cjson.encode(facts), redis.call('HGETALL', K.totals) }
+  return { cjson.encode(facts) }
 end
 facts.lanes, facts.heads = {}, {}
 for lane = 1, 3 do
@@ -142,4 +143,4 @@ for lane = 1, 3 do
   end
 end
 facts.named = redis.call('ZRANGE', K.names, 0, call.named - 1)
-return { cjson.encode(facts), redis.call('HGETALL', K.totals), redis.call('HGETALL', K.metrics), redis.call('HGETALL', K.shadowed) }
+return { cjson.encode(facts), redis.call('HGETALL', K.metrics), redis.call('HGETALL', K.shadowed) }

@@ -46,7 +46,7 @@ from redis.retry import Retry
 
 from dispatcher.errors import ConfigError, GateUnavailable
 from dispatcher.jsonio import encode
-from dispatcher.server.error_words import error_code, outage_words, refusal_words, refused_login
+from dispatcher.server.error_words import error_code, error_text, outage_words, refusal_words, refused_login
 from dispatcher.server.scripts import read_script
 
 Client: TypeAlias = redis.Redis
@@ -151,7 +151,7 @@ def translate_refusals(client: Client | redis.asyncio.Redis | None = None) -> _T
     """
 
     def translate(failure: BaseException) -> None:
-        if isinstance(failure, RedisError) and not str(failure).startswith(_DEFECTS):
+        if isinstance(failure, RedisError) and not error_text(failure).startswith(_DEFECTS):
             raise ConfigError(refusal_words(failure, client)) from failure
         if isinstance(failure, GateUnavailable) and (login := refused_login(failure)) is not None:
             raise ConfigError(refusal_words(login, client)) from failure

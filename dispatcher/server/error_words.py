@@ -25,6 +25,9 @@ _IN_SCRIPT: Final = (
 )
 """What Redis 6.2 puts before the error of a command that a script has called."""
 
+_IN_PIPELINE: Final = r"(?s)^Command # \d+ \(.*?\) of pipeline caused error: "
+"""What redis-py puts before the error of a command in a pipeline."""
+
 _SCRIPT_PLACE: Final = r"[. ]*\bscript: (?:\S+, )?on @\S+$"
 
 _ACL_WORDS: Final = ("ACL failure", "The user executing the script")
@@ -51,7 +54,12 @@ def error_code(failure: Exception) -> str:
 
 def plain_error(failure: Exception) -> str:
     """The server's error as every version says it: the code, then the words, without where in a script it arose."""
-    return re.sub(_SCRIPT_PLACE, "", re.sub(_IN_SCRIPT, "", str(failure)))
+    return re.sub(_SCRIPT_PLACE, "", re.sub(_IN_SCRIPT, "", error_text(failure)))
+
+
+def error_text(failure: BaseException) -> str:
+    """The server's error, wherever the command stood."""
+    return re.sub(_IN_PIPELINE, "", str(failure))
 
 
 def refused_login(error: BaseException | None) -> AuthenticationError | None:

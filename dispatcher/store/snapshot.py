@@ -6,11 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
+from redis.exceptions import NoScriptError
+
 from dispatcher.core.limits import EVERYTHING
 from dispatcher.core.units import Lane
-from dispatcher.jsonio import decode, decode_answer
-from dispatcher.server.connection import Client, JsonScript, translate_outages
+from dispatcher.jsonio import decode, decode_answer, encode
+from dispatcher.server.connection import Client, digest_of, translate_outages
 from dispatcher.server.keys import Keys
+from dispatcher.server.scripts import read_script
 from dispatcher.store.counts import OUTCOMES, Counts, read_minutes, read_totals
 from dispatcher.store.rq_keys import QueueKeys
 
@@ -270,32 +273,52 @@ class Books:
     def __init__(self, client: Client, keys: Keys, queue: QueueKeys, *, clock: Callable[[], int] | None = None) -> None:
         self._names = [
             keys.events, keys.leases, keys.requeued, keys.parked, keys.lines, keys.timers, keys.cooldowns, keys.pause,
-            keys.totals, keys.dead, *queue.lanes, *queue.intermediates, keys.awaited, keys.deferred, keys.paused,
+            keys.dead, *queue.lanes, *queue.intermediates, keys.awaited, keys.deferred, keys.paused,
             keys.silences, keys.tallies, keys.scheduled, keys.endings, keys.failures,
         ]  # fmt: skip
-        self._snapshot = JsonScript(client, "snapshot", clock)
+        self._script = read_script("snapshot")
+        self._clock = clock
         self._client = client
         self._keys = keys
 
     def snapshot(self) -> Snapshot:
         """The snapshot."""
-        answer, books = self._snapshot(self._names, {})
-        return _snapshot(decode_answer(answer), _counts(books))
+        (answer,), books = self._look(self._names, {})
+        return _snapshot(decode_answer(answer), books)
 
     def measure(self, named: int) -> Measured:
         """A snapshot, and what metrics need beside it, at one instant. Names of categories are the first ``named``."""
         keys = self._keys
         names = [*self._names, keys.metrics, keys.shadowed, keys.names]
-        answer, books, metrics, shadowed = self._snapshot(names, {"named": named})
+        (answer, metrics, shadowed), books = self._look(names, {"named": named})
         facts = decode_answer(answer)
         return Measured(
-            _snapshot(facts, _counts(books)),
+            _snapshot(facts, books),
             dict(zip(Lane, facts["lanes"], strict=True)),
             {lane: head for lane, head in zip(Lane, facts["heads"], strict=True) if head},
             facts["named"] or [],
             _counts(metrics),
             _counts(shadowed),
         )
+
+    def _look(self, names: Sequence[str], call: Mapping[str, Any]) -> tuple[list[Any], dict[str, int]]:
+        """What the script returns, and the books at the same instant."""
+        facts = encode(call if self._clock is None else {"now": self._clock(), **call})
+
+        def look() -> tuple[list[Any], dict[bytes, bytes]]:
+            with self._client.pipeline() as pipe:
+                pipe.evalsha(digest_of(self._script), len(names), *names, facts)
+                pipe.hgetall(self._keys.totals)
+                answer, books = pipe.execute()
+            return answer, books
+
+        with translate_outages():
+            try:
+                answer, books = look()
+            except NoScriptError:
+                self._client.script_load(self._script)
+                answer, books = look()
+        return answer, {name.decode(): int(count) for name, count in books.items()}
 
     def shadowed(self) -> dict[str, int]:
         """How many each shadow limit would have refused since the namespace began, by its scope and limit."""

@@ -17,6 +17,8 @@ from dispatcher.app.documents.facts import read_status
 from dispatcher.app.operating import Desk
 from dispatcher.app.servers import Server
 from dispatcher.core.limits import Bounds
+from dispatcher.errors import ConfigError
+from dispatcher.server.connection import translate_refusals
 from dispatcher.settings.environment import Settings
 from dispatcher.settings.limits_file import read_limits
 from dispatcher.store.dead_letters import DeadLetters, Filter, Replayed
@@ -210,3 +212,31 @@ def test_with_very_many_tallies_the_books_say_how_much_is_parked_and_in_flight(r
     redis.hincrby(KEYS.totals, "received", 2)
     (said,) = Books(redis, KEYS, QUEUE).snapshot().imbalances()
     assert said == "digest messages are -1, but tallies are 3000"
+
+
+def test_no_script_hands_on_the_books_of_all_categories(crowd: Database) -> None:
+    books = Books(crowd, KEYS, QUEUE)
+    books.snapshot()
+    readers: list[str] = []
+    with crowd.monitor() as monitor:
+        books.snapshot()
+        books.measure(10)
+        crowd.echo("done")
+        for each in monitor.listen():
+            if each["command"] == "ECHO done":
+                break
+            if each["command"] == f"HGETALL {KEYS.totals}":
+                readers.append(each["client_type"])
+    assert len(readers) == 2
+    assert "lua" not in readers
+
+
+@pytest.mark.parametrize("may", ["-evalsha", "-hgetall"])
+def test_a_status_that_an_acl_refuses_says_so_in_the_words_of_the_server(own_server: RedisServer, may: str) -> None:
+    with own_server.client() as client:
+        client.execute_command("ACL", "SETUSER", "app", "on", "nopass", "~*", "&*", "+@all", may)
+        client.execute_command("AUTH", "app", "x")
+        with pytest.raises(ConfigError) as caught, translate_refusals(client):
+            Books(client, KEYS, QUEUE).snapshot()
+    assert str(caught.value).endswith(f"User app has no permissions to run the '{may[1:]}' command")
+    assert "pipeline" not in str(caught.value)

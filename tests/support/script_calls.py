@@ -246,6 +246,9 @@ class Bench:
         return Run(rows, None, said.decode("utf-8", "replace"))
 
 
+_MULTI: Final = b"*1\r\n$5\r\nMULTI\r\n"
+
+
 @dataclass(slots=True)
 class Recorder:
     """Keeps the calls of scripts, as long as it is told to by ``recording``."""
@@ -259,7 +262,8 @@ class Recorder:
             self._names[sha1(read_script(name).encode(), usedforsecurity=False).hexdigest().encode()] = name
 
     def note(self, packed: bytes) -> None:
-        """A command is about to leave."""
+        """A command is about to leave, or the first one of a transaction."""
+        packed = packed.removeprefix(_MULTI)
         if b"EVALSHA" not in packed[:32]:
             return
         words = _words_of(packed)
