@@ -93,10 +93,13 @@ local silences = module(function(silences)
     plan.srem(at.tallies, silences.PREFIX .. id)
   end
 
+  local idle_ends = {} -- id -> when it ends if nothing more matches; false of one that does not end for that
+
   local function finish(at, id)
     local row, key, report = silences.row(at, id), silences.key(at, id), silences.PREFIX .. id
     plan.hdel(at.silences, id)
     plan.zrem(at.endings, id)
+    idle_ends[id] = false
     deferred.reopen(at, report)
     if not row or row.no_report or not plan.hget(key, 'row') then
       forget(at, id)
@@ -188,6 +191,15 @@ local silences = module(function(silences)
     plan.zadd_higher(key, instant, name)
   end
 
+  local function idle_end_of(at, id)
+    if idle_ends[id] == nil then
+      local row = silences.row(at, id)
+      local idle = row and whole_of(row.idle)
+      idle_ends[id] = idle and math.min(count_of(row['until']), at.now + idle) or false
+    end
+    return idle_ends[id]
+  end
+
   -- Whether the silence that suppresses an event has counted it before: it stood in this line, in which it waits for the end.
   function silences.has_counted(silenced, line)
     local its_lines = silences.PREFIX .. silenced.ids[1] .. ':'
@@ -208,10 +220,9 @@ local silences = module(function(silences)
           end
           count_channel(key, silenced.to)
         end
-        local row = silences.row(at, id)
-        local idle = row and whole_of(row.idle)
-        if idle then
-          plan.zadd_higher(at.endings, math.min(count_of(row['until']), at.now + idle), id)
+        local idle_end = idle_end_of(at, id)
+        if idle_end then
+          plan.zadd_higher(at.endings, idle_end, id)
         end
         if fires then
           note_firing(at, id, about)
