@@ -252,9 +252,9 @@ def test_a_worker_ends_also_where_its_other_connections_still_work(
 ) -> None:
     client: Database = connect(own_server.url)
     with Command("worker", env=env_for(own_server, slack, tmp_path), cwd=tmp_path) as worker:
-        until(lambda: listening(client), "a worker that sleeps")
+        sleeping = until(lambda: listening(client), "a worker that sleeps")
         client.config_set("requirepass", "secret-word")
-        client.client_kill_filter(_id=listening(client)[0])
+        client.client_kill_filter(_id=sleeping[0])
         assert worker.wait() == 78
         assert "given_back" in worker.named("worker.stopped")[0], "the lease has ended in order"
         assert "Authentication required" in worker.named("redis.lost")[-1]["detail"]

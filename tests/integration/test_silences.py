@@ -525,7 +525,7 @@ def test_silences_that_end_at_once_are_one_change_of_what_is_known(
     for host in ("db1", "db*", "db1|db2"):
         silence(stage, f"host={host}", until_resolved=True)
     fire(stage, "a", labels={"host": "db1"})
-    run(ann)
+    ann.run()
     before = int(stage.redis.hget(stage.keys.named("silencing"), "version"))
     stage.clock.forward(HOUR_S if by_clock else 60)
     if not by_clock:
