@@ -299,7 +299,7 @@ local pause = module(function(pause)
   end
 
   -- The channel cools down for `span_us`. If another channel cools down already, the whole workspace does. Edits are no
-  -- channel: Slack counts them apart from posts. Slack has answered, so an outage ends.
+  -- channel: Slack counts them apart from posts, so they hold up nothing else. Slack has answered, so an outage ends.
   function pause.cool_down(at, id, channel, span_us, said)
     plan.del(at.failing)
     release(at, channel)
@@ -313,7 +313,7 @@ local pause = module(function(pause)
     for i = 1, #others, 2 do
       local other = others[i]
       if other ~= lines.HISTORY and other ~= lines.EDITS and not plan.hget(at.failures, other) then
-        is_wide = is_wide or (other ~= channel and channel ~= lines.EDITS)
+        is_wide = is_wide or other ~= channel
         latest = math.max(latest, number_of(others[i + 1]))
       end
     end
@@ -322,7 +322,9 @@ local pause = module(function(pause)
     end
     plan.zadd_higher(at.cooldowns, at.now + span_us, channel)
     plan.keep_alive(at.cooldowns, span_us + lines.COOLED_US)
-    if kind ~= 'operator' and (is_wide or kind == 'cooldown') then
+    if channel == lines.EDITS then
+      pause.pass_try(at, id)
+    elseif kind ~= 'operator' and (is_wide or kind == 'cooldown') then
       begin(at, 'cooldown', said, latest - at.now, id)
     end
   end

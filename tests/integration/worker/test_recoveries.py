@@ -429,6 +429,36 @@ def test_where_edits_and_one_channel_cool_down_other_channels_are_posted_to(
     assert ends(stage) == {"f": "sent ok", "g": "parked cooldown", "h": "sent ok", "r": "parked cooldown"}
 
 
+def test_a_429_to_an_edit_prolongs_no_cool_down_of_the_workspace(stage: Stage, ann: Worker) -> None:
+    fire(stage, "f")
+    ann.run()
+    resolve(stage, "r")
+    fire(stage, "g", category="slow")
+    stage.send("h", category="paced")
+    started = {each.candidate.leased.id: each for each in ann.go()}
+    for id_, span_s in (("g", 60), ("h", 60), ("r", 3_600)):
+        assert ann.answer(started[id_], RateLimitedBySlack(span_s * US, "ratelimited", ""))
+    stage.clock.forward(61)
+    fire(stage, "s")
+    ann.run()
+    assert ends(stage) == {"f": "sent ok", "g": "sent ok", "h": "sent ok", "r": "parked cooldown", "s": "sent ok"}
+
+
+def test_an_edit_that_tries_for_the_workspace_and_gets_a_429_lets_the_next_event_try(stage: Stage, ann: Worker) -> None:
+    fire(stage, "f")
+    ann.run()
+    fire(stage, "g", category="slow")
+    stage.send("h", category="paced")
+    for each in ann.go():
+        assert ann.answer(each, RateLimitedBySlack(60 * US, "ratelimited", ""))
+    stage.clock.forward(61)
+    resolve(stage, "r")
+    (edit,) = ann.go(due=0)
+    assert ann.answer(edit, RateLimitedBySlack(3_600 * US, "ratelimited", ""))
+    ann.run()
+    assert ends(stage) == {"f": "sent ok", "g": "sent ok", "h": "sent ok", "r": "parked cooldown"}
+
+
 def test_an_edit_that_was_lost_is_made_again(stage: Stage, ann: Worker, bob: Worker) -> None:
     fire(stage, "f")
     ann.run()
