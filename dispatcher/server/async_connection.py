@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -26,6 +27,7 @@ from dispatcher.server.connection import (
     translate_outages,
 )
 from dispatcher.server.scripts import read_script
+from dispatcher.server.within import Within
 
 _MOST: Final = 16
 """More would not be faster: a loop sends fewer than one connection carries, unless the server is far away."""
@@ -88,7 +90,7 @@ class AsyncPinned:
                 except Unreachable:
                     await connection.connect()
                     await connection.send_packed_command(packed, check_health=False)
-                answer = await connection.read_response()
+                answer = await _answer(connection)
             except BaseException as error:
                 if is_answer(error):
                     await self._put_back(pin)
@@ -131,6 +133,16 @@ class AsyncPinned:
     async def _drop_idle(self, *, nowait: bool = True) -> None:
         while self._idle:
             await self._idle.pop().connection.disconnect(nowait=nowait)
+
+
+async def _answer(connection: Any) -> Any:  # noqa: ANN401 - redis-py's, and whatever the server answers
+    """What is read within the connection's time-out. redis-py's own way loses what came while the loop stood still."""
+    timeout_s = connection.socket_timeout
+    try:
+        async with Within(math.inf if timeout_s is None else timeout_s):
+            return await connection.read_response(timeout=math.inf)
+    except TimeoutError as error:
+        raise Unanswered("Timeout reading from socket") from error
 
 
 async def _can_read(connection: Any) -> bool:  # noqa: ANN401 - redis-py's, of whatever class the pool makes

@@ -14,6 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from dispatcher.server.within import Within
 from dispatcher.web.problems import AWAY_RETRY_S, Problem, document, unavailable
 
 MOST_CONNECTIONS: Final = 512
@@ -51,7 +52,7 @@ def bounded(handler: Handler, most: int = MOST_BODY, remedy: str = "") -> Endpoi
             body = await _read(request, most, remedy, held)
             request.state.asked_at = asyncio.get_running_loop().time()
             try:
-                async with asyncio.timeout(ANSWER_S):
+                async with Within(ANSWER_S):
                     return await handler(request, body)
             except TimeoutError:
                 raise unavailable("there was no answer in time; what was asked for may have been done") from None

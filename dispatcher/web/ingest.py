@@ -17,6 +17,7 @@ from dispatcher.core.event import MAX_LABELS, TRACEPARENT, Event, job_id_for, ne
 from dispatcher.core.strict_json import NotStrict, read_json
 from dispatcher.errors import ConfigError, EventTooLarge, GateUnavailable, InvalidEvent
 from dispatcher.producer.blocking import CHUNK, CHUNK_BYTES
+from dispatcher.server.within import Within
 from dispatcher.store.intake import AsyncIntake, Enqueued, Job, queue_is_full
 from dispatcher.web import cloudevents
 from dispatcher.web.auth import caller_of
@@ -159,7 +160,7 @@ class Ingest:
         asked_at: float = request.state.asked_at
         late = f"not all events were on the queue within {BEGUN_S:g} s"
         try:
-            async with asyncio.timeout_at(asked_at + ENQUEUED_S):
+            async with Within(asked_at + ENQUEUED_S - clock()):
                 for number, chunk in enumerate(_chunks(events)):
                     if clock() > asked_at + BEGUN_S:
                         raise unavailable(late, **progress.so_far())

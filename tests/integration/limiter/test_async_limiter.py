@@ -15,6 +15,7 @@ from dispatcher.errors import GateRefused, GateUnavailable, RateLimited, StaleLi
 from dispatcher.limiter import AsyncLimiter, Left, Usage
 from tests.support.limiters import KEYS, Run, redis_asyncio, scope, script_calls
 from tests.support.servers import Database, RedisServer
+from tests.support.standstill import answered_meanwhile
 
 USER: Final = scope("user", "5/1h")
 
@@ -259,5 +260,18 @@ def test_instants_may_be_made_up(redis_url: str) -> None:
             user = scope("user", "1/1h")
             assert await limiter.try_acquire(user) == Admitted()
             assert await limiter.try_acquire(user) == Denied("user", user.limits[0], 3_600 * US)
+
+    asyncio.run(main())
+
+
+def test_a_decision_that_came_while_the_loop_stood_still_is_read(
+    own_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with redis_asyncio(own_server.url, socket_timeout=2) as client:
+            limiter = AsyncLimiter(client)
+            assert await limiter.try_acquire(USER, "a") == Admitted()
+            late = limiter.try_acquire(USER, "b")
+            assert await answered_meanwhile(late, own_server, monkeypatch) == Admitted()
 
     asyncio.run(main())

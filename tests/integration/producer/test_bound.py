@@ -21,8 +21,8 @@ from redis import Redis
 import dispatcher.server.connection
 from dispatcher import AsyncProducer, Producer, QueueUnavailable
 from dispatcher.producer.blocking import CHUNK
-from dispatcher.producer.concurrent import Within
 from dispatcher.server.clients import connect, connect_async
+from dispatcher.server.within import Within
 from tests.support.hung_servers import HUNG, RESETTING, dripping, listening, silent, swallowing
 from tests.support.processes import until
 from tests.support.servers import RedisServer, free_port

@@ -18,6 +18,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from dispatcher.app.servers import Server
+from dispatcher.app.serving import connect_ingest
 from dispatcher.producer.blocking import CHUNK
 from dispatcher.web import bounds, ingest, server
 from dispatcher.web.listening import listen
@@ -27,6 +29,7 @@ from tests.support.delay_proxy import DelayProxy
 from tests.support.processes import PATIENCE_S, until
 from tests.support.servers import Database, RedisServer
 from tests.support.serving import Raw, Serving, app_on
+from tests.support.standstill import answered_meanwhile
 
 HEAD = ("POST /v1/events/errors HTTP/1.1", "Host: localhost", "Content-Type: text/plain")
 
@@ -207,6 +210,22 @@ def test_a_request_of_events_without_an_answer_in_time_is_counted_as_refused(
         finally:
             own_server.cont()
     assert 'result="refused",source="local"} 1.0' in shown
+
+
+@pytest.mark.parametrize("still_s", [2.1, 60.0])
+def test_what_was_enqueued_while_the_process_stood_still_is_answered_so(
+    own_server: RedisServer, monkeypatch: pytest.MonkeyPatch, still_s: float
+) -> None:
+    async def main() -> None:
+        client = connect_ingest(Server(own_server.url, "there"))
+        transport = httpx.ASGITransport(app_on(own_server.url, client))
+        async with client, httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+            await http.post("/v1/events/errors", content=b"x")
+            late = http.post("/v1/events/errors", content=b"late")
+            answer = await answered_meanwhile(late, own_server, monkeypatch, still_s)
+            assert (answer.status_code, answer.json()["enqueued"]) == (202, 1)
+
+    asyncio.run(main())
 
 
 def test_lines_that_are_not_all_enqueued_in_time_say_how_far_they_got(own_server: RedisServer) -> None:
