@@ -20,9 +20,10 @@ from dispatcher.errors import GateUnavailable
 from dispatcher.store.counts import OUTCOMES
 
 if TYPE_CHECKING:
+    from dispatcher.app.operating import Desk
     from dispatcher.core.explain import Decision
     from dispatcher.core.typed_instants import When
-    from dispatcher.store.decisions import DecisionFilter, Decisions
+    from dispatcher.store.decisions import DecisionFilter
 
 _WAIT_MS: Final = 1_000
 
@@ -66,7 +67,7 @@ def events(  # noqa: PLR0913 - click's signature: one for each option
         span = span_between(since, until, decisions.now_us)
         wanted = DecisionFilter(outcome, reason, category, *span, words or ())
         if follow:
-            return _follow(terminal, decisions, wanted, as_json=as_json)
+            return _follow(terminal, desk, wanted, as_json=as_json)
         found = list(islice(filter(wanted.matches, decisions.newest()), limit + 1))
         kept_since_us = decisions.kept_since_us()
     more, found = len(found) > limit, found[:limit]
@@ -87,25 +88,34 @@ def events(  # noqa: PLR0913 - click's signature: one for each option
     return DONE
 
 
-def _follow(terminal: Terminal, decisions: Decisions, wanted: DecisionFilter, *, as_json: bool) -> int:
-    """Print each event as it ends, until a signal or a closed pipe. While the server is away, wait for it."""
-    show = _line_of(as_json=as_json)
+def _follow(terminal: Terminal, desk: Desk, wanted: DecisionFilter, *, as_json: bool) -> int:
+    """Print each event as it ends, until a signal or a closed pipe. While the server is away, wait for it.
+
+    Raises ``ConfigError`` where the server that is back refuses the login, or has another layout.
+    """
+    from dispatcher.server.connection import translate_refusals
+
+    show, decisions = _line_of(as_json=as_json), desk.decisions
     ends = decisions.ends()
     is_away = False
     with Interruption() as interruption, suppress(KeyboardInterrupt):
         while not terminal.is_unread:
             interruption.raise_if_asked()
             try:
-                found, ends = decisions.since(ends, wait_ms=_WAIT_MS)
+                with translate_refusals(desk.client):
+                    if is_away:
+                        desk.check()
+                        before, ends = ends, decisions.within(ends)
+                        lost = "" if ends == before else ", without what was shown last: what ends from now on is shown"
+                        terminal.say(f"the server is back{lost}")
+                        is_away = False
+                    found, ends = decisions.since(ends, wait_ms=_WAIT_MS)
             except GateUnavailable as error:
                 if not is_away:
                     terminal.warn(f"{error}; this waits for the server, and then shows what has ended meanwhile")
                 is_away = True
                 time.sleep(_WAIT_MS / 1_000)
                 continue
-            if is_away:
-                terminal.say("the server is back")
-                is_away = False
             for each in filter(wanted.matches, found):
                 terminal.print(show(each))
     return DONE

@@ -129,6 +129,11 @@ class Decisions:
         limited, others = (rows[0][0].decode() if rows else _BEGIN for rows in found)
         return limited, others
 
+    def within(self, ends: tuple[str, str]) -> tuple[str, str]:
+        """The same place, or where the record ends if that is before it: a server may have lost what it knew."""
+        limited, others = (min(place, end, key=_number_of) for place, end in zip(ends, self.ends(), strict=True))
+        return limited, others
+
     def since(self, ends: tuple[str, str], wait_ms: int) -> tuple[list[Decision], tuple[str, str]]:
         """What came after ``ends``, the oldest first, and where it ends; waits for something for ``wait_ms``."""
         with translate_outages():
@@ -155,6 +160,10 @@ class Decisions:
             if len(rows) < _PAGE:
                 return
             begin = f"({rows[-1][0].decode()}"
+
+
+def _number_of(place: str) -> int:
+    return int(place.partition("-")[0])
 
 
 def latest(found: Sequence[Decision]) -> Decision | None:

@@ -14,10 +14,12 @@ from dispatcher.core.event import Event
 from tests.support.commands import ended, run, started
 from tests.support.delay_proxy import DelayProxy
 from tests.support.in_process import InProcess
+from tests.support.processes import until
 from tests.support.servers import Database, RedisServer
 from tests.support.stage import UNPACED, Stage, policy_of
 
 FOR_TWO_HOURS = ("--for", "2h", "--why", "move")
+AS_STAGE = {"DISPATCHER_NAMESPACE": "stage", "DISPATCHER_QUEUE": "q"}
 FIRST = ("limits", "apply", "first.yaml")
 
 
@@ -113,14 +115,12 @@ def test_where_the_answer_to_a_change_is_lost_the_command_says_that_it_may_be_ma
 
 def test_followed_events_go_on_when_the_server_is_back(redis: Database, proxy: DelayProxy, by_proxy: str) -> None:
     stage = Stage(redis, policy_of("", "9/30m"))
-    env = {"DISPATCHER_REDIS_URL": by_proxy, "DISPATCHER_NAMESPACE": "stage", "DISPATCHER_QUEUE": "q"}
     proxy.lose_answer_to(b"XREAD")
-    with started("events", "--follow", "--json", **env) as follow:
+    with started("events", "--follow", "--json", **AS_STAGE, DISPATCHER_REDIS_URL=by_proxy) as follow:
         assert follow.stderr is not None
         assert follow.stdout is not None
         away, back = (follow.stderr.readline() for _ in range(2))
-        stage.intake.enqueue([("d", Event("d", "late", id="d", channel=UNPACED))])
-        stage.worker("bob").run()
+        end_one(stage, "d")
         line = json.loads(follow.stdout.readline())
         follow.send_signal(signal.SIGINT)
         assert ended(follow).code == 0
@@ -128,3 +128,52 @@ def test_followed_events_go_on_when_the_server_is_back(redis: Database, proxy: D
     assert away.endswith("; this waits for the server, and then shows what has ended meanwhile\n")
     assert back == "dispatcher: the server is back\n"
     assert line["id"] == "d"
+
+
+def test_followed_events_go_on_when_the_server_has_come_back_empty(
+    redis: Database, proxy: DelayProxy, by_proxy: str
+) -> None:
+    stage = Stage(redis, policy_of("", "9/30m"))
+    end_one(stage, "a")
+    end_one(stage, "b")
+    is_away = False
+
+    def on_call(piece: bytes) -> None:
+        nonlocal is_away
+        is_away = is_away or b"XREAD" in piece
+        if is_away:
+            raise ConnectionAbortedError("the server is away")
+
+    proxy.on_call = on_call
+    with started("events", "--follow", "--json", **AS_STAGE, DISPATCHER_REDIS_URL=by_proxy) as follow:
+        assert follow.stderr is not None
+        assert follow.stdout is not None
+        follow.stderr.readline()
+        redis.flushdb()
+        proxy.on_call = lambda _piece: None
+        assert follow.stderr.readline() == (
+            "dispatcher: the server is back, without what was shown last: what ends from now on is shown\n"
+        )
+        end_one(Stage(redis, policy_of("", "9/30m")), "c")
+        line = json.loads(follow.stdout.readline())
+        follow.send_signal(signal.SIGINT)
+        assert ended(follow).code == 0
+    assert line["id"] == "c"
+
+
+def test_followed_events_end_where_the_server_has_come_back_and_refuses_the_login(own_server: RedisServer) -> None:
+    with started("events", "--follow", DISPATCHER_REDIS_URL=own_server.url) as follow, own_server.client() as client:
+        until(lambda: any(each["cmd"] == "xread" for each in client.client_list()), "the command to follow")
+        client.config_set("requirepass", "other")
+        client.client_kill_filter(_type="normal", skipme=True)
+        result = ended(follow)
+    assert result.code == 78
+    assert result.err.endswith(
+        "asks for a password, and DISPATCHER_REDIS_URL has none: "
+        "write it before the host, as in redis://:PASSWORD@HOST, behind the user name where there is one\n"
+    )
+
+
+def end_one(stage: Stage, id_: str) -> None:
+    stage.intake.enqueue([(id_, Event("d", "late", id=id_, channel=UNPACED))])
+    stage.worker("bob").run()
