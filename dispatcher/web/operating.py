@@ -85,7 +85,7 @@ class Operating:
             about += "" if to is None else f" to {to}"
             return self._in_pages(request, "dead replay", "replayed", pages, None if dry_run else act, about)
 
-        return await self._work(work)
+        return await self._work(work, changes=not dry_run)
 
     async def purge_letters(self, request: Request, asked: Asked) -> dict[str, Any]:
         """Remove those that are asked for; how many, or how many it would be."""
@@ -96,7 +96,7 @@ class Operating:
             act = None if dry_run else self._desk.dead_letters.purge
             return self._in_pages(request, "dead purge", "purged", pages, act, about)
 
-        return await self._work(work)
+        return await self._work(work, changes=not dry_run)
 
     async def cancel(self, request: Request, body: bytes) -> Response:
         """``POST /v1/parked/cancel``: end parked events without a post."""
@@ -121,7 +121,7 @@ class Operating:
                 pages, about = _parked_of(events, ids)
             return self._in_pages(request, "parked cancel", "cancelled", pages, None if dry_run else act, about)
 
-        return await self._do(work)
+        return JSONResponse(await self._work(work, changes=not dry_run))
 
     async def pause(self, request: Request, body: bytes) -> Response:
         """``PUT /v1/pause[/{category}]``: post nothing, or nothing of a category. What is paused stays as it is."""
@@ -243,7 +243,7 @@ class Operating:
         try:
             content = (await self._threads.read(lambda: _limits_to_apply(body))).content
         except Problem:
-            await self._work(versions.note_refused)
+            await self._work(versions.note_refused, changes=False)
             raise
 
         def work() -> dict[str, Any]:
@@ -301,6 +301,10 @@ class Operating:
                     break
                 matched += len(page)
                 done += 0 if act is None or not page else act(page)
+        except GateUnavailable as error:
+            if not done:
+                raise
+            raise GateUnavailable(f"{error}; {done} {'was' if done == 1 else 'were'} {done_word}") from error.__cause__
         finally:
             if done:
                 self._note(request, what, about=about, count=done)

@@ -260,6 +260,62 @@ def test_where_the_answer_to_a_change_is_lost_the_problem_says_that_it_may_have_
     assert len(Silencing(redis, KEYS).all()) == 1
 
 
+@pytest.mark.parametrize(
+    ("words", "path", "body"),
+    [
+        (b'"most"', "/v1/dead/purge", b'{"all": true, "dry_run": true}'),
+        (b'"most"', "/v1/dead/replay", b'{"all": true, "dry_run": true}'),
+        (b"ZRANGE", "/v1/parked/cancel", b'{"all": true, "dry_run": true}'),
+        (b"limits_refused", "/v1/limits/apply", b"global: {limits: [0/1h]}"),
+    ],
+)
+def test_a_request_that_changes_nothing_does_not_say_that_it_may_have(  # noqa: PLR0913, PLR0917 - a table
+    redis: Database, shared_server: RedisServer, tmp_path: Path, words: bytes, path: str, body: bytes
+) -> None:
+    async def ask(url: str) -> httpx.Response:
+        app = ASGITransport(app_on(url, tokens=tokens))
+        async with httpx.AsyncClient(transport=app, base_url="http://localhost") as client:
+            return await client.post(path, content=body, headers={"Authorization": "Bearer secret-of-olga"})
+
+    tokens = tmp_path / "tokens"
+    tokens.write_text(TOKENS, encoding="utf-8")
+    bury(redis, numbered(1))
+    with DelayProxy(shared_server.socket) as proxy:
+        proxy.lose_answer_to(words)
+        answer = asyncio.run(ask(f"redis://:{quote(shared_server.password, safe='')}@127.0.0.1:{proxy.port}/0"))
+    assert answer.status_code == 503
+    assert answer.json()["detail"].startswith("Redis did not answer: ")
+    assert "; " not in answer.json()["detail"]
+
+
+def test_where_the_server_refuses_the_next_part_the_problem_says_how_many_were_done(
+    own_server: RedisServer, tmp_path: Path
+) -> None:
+    async def purge(url: str) -> httpx.Response:
+        app = ASGITransport(app_on(url, tokens=tokens))
+        async with httpx.AsyncClient(transport=app, base_url="http://localhost") as client:
+            headers = {"Authorization": "Bearer secret-of-olga"}
+            return await client.post("/v1/dead/purge", json={"all": True}, headers=headers)
+
+    def on_call(piece: bytes) -> None:
+        if b'"letters"' in piece:
+            proxy.on_reply = refuse_the_next
+
+    def refuse_the_next(piece: bytes) -> None:
+        if not piece.startswith(b"-NOSCRIPT"):
+            own_server.attendant.config_set("min-replicas-to-write", 1)
+
+    tokens = tmp_path / "tokens"
+    tokens.write_text(TOKENS, encoding="utf-8")
+    bury(own_server.attendant, numbered(60))
+    with DelayProxy(own_server.socket) as proxy:
+        proxy.on_call = on_call
+        answer = asyncio.run(purge(proxy.url))
+    assert answer.status_code == 503
+    assert answer.json()["detail"].startswith("Redis has too few replicas and refuses to write: ")
+    assert answer.json()["detail"].endswith("; 50 were purged")
+
+
 def test_on_the_page_a_silence_begins_by_the_clock_of_the_redis_server(
     redis: Database, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
