@@ -30,7 +30,7 @@ def send_one(terminal: Terminal, event: Event, *, as_json: bool) -> int:
         except QueueUnavailable as error:
             if not (isinstance(error.__cause__, GateUnavailable) and is_answer_missing(error.__cause__)):
                 raise
-            again = "may be posted twice, since it has no --id" if event.id is None else "is posted once"
+            again = "may be posted twice, since it has no --id" if event.id is None else "is not posted twice"
             said = f"{error}; whether the event is on the queue is not known: sent again, it {again}"
             raise Ended(UNREACHABLE, said) from error
         if result is Enqueued.DONE:

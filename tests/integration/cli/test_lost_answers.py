@@ -80,7 +80,7 @@ def by_proxy(shared_server: RedisServer, proxy: DelayProxy) -> str:
         ),
         (
             (), ("send", "chatter", "late", "--id", "late-1"), b"late-1",
-            "whether the event is on the queue is not known: sent again, it is posted once",
+            "whether the event is on the queue is not known: sent again, it is not posted twice",
             ("status",), '"waiting": 1',
         ),
     ],
