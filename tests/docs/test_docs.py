@@ -134,11 +134,13 @@ def test_every_field_of_an_event_is_documented_and_no_other() -> None:
 
 def test_every_key_of_the_limits_file_is_documented_and_no_other() -> None:
     page = DOCS / "configuration.md"
+    rule, category = RuleSection.key_names(), CategorySection.key_names()
+    assert set(rule) < set(category), "the row categories.NAME.KEY says so"
     available = {
         *(f"global.{key}" for key in GlobalSection.key_names()),
         *(f"channels.{name}.{key}" for name in ("default", '"#NAME"') for key in ChannelSection.key_names()),
-        *(f"defaults.{key}" for key in RuleSection.key_names()),
-        *(f"categories.NAME.{key}" for key in CategorySection.key_names()),
+        *(f"defaults.{key}" for key in rule),
+        *(f"categories.NAME.{key}" for key in ["KEY", *category] if key not in rule),
         *(f"quiet.NAME.{key}" for key in QuietSection.key_names()),
         *(f"hooks.NAME.{key}" for key in HookSection.key_names()),
         *(f"dead_letters.{key}" for key in DeadLettersSection.key_names()),
@@ -165,7 +167,7 @@ def test_every_key_that_is_stored_is_listed_and_no_other() -> None:
 
 def test_the_runbook_names_log_lines_that_are_explained() -> None:
     page = DOCS / "operations.md"
-    rows = re.findall(r"^\| (`\w+\.\w+`.*?) \|", section(page, "What to do"), re.MULTILINE)
+    rows = re.findall(r"^\| (`\w+\.\w+`.*?) \|", section(page, "Log lines"), re.MULTILINE)
     names = {name for row in rows for name in re.findall(r"`(\w+\.\w+)`", row)}
     assert len(names) > 10
     assert {name for name in names if f"`{name}`" not in section(page, "Logs")} == set()
