@@ -106,6 +106,18 @@ def test_events_that_other_workers_left_are_not_prefetched(stage: Stage, ann: Wo
     assert ann.taken(new=1) == ["a"]
 
 
+def test_a_batch_is_prefetched_only_where_all_before_it_is_new(stage: Stage, ann: Worker) -> None:
+    send(stage, *(f"e{n}" for n in range(6)))
+    ann.take(new=1)
+    ann.give_back()
+    old = ann.take(new=2)
+    assert [each.id for each in old.batch] == ["e0", "e1"]
+    ann.outbox.prefetch(old, 2, 9)
+    ann.decided()
+    assert stage.redis.scard(stage.keys.leased("ann")) == 2
+    assert old.more
+
+
 def test_prefetched_events_go_back_with_the_rest(stage: Stage, ann: Worker, bob: Worker) -> None:
     send(stage, *(f"e{n}" for n in range(6)))
     first = ann.outbox.take(2, 9)
