@@ -304,7 +304,8 @@ def revoked_webhook(place: Place) -> Told:
 
 
 def posting(place: Place) -> dict[str, str]:
-    return {"DISPATCHER_SINK": "slack", "DISPATCHER_SLACK_WEBHOOK_URL": place.slack.webhook_url}
+    webhook = place.slack.webhook_url
+    return {"DISPATCHER_SINK": "slack", "DISPATCHER_SLACK_WEBHOOK_URL": webhook, "DISPATCHER_RECONCILE_GRACE": "0"}
 
 
 # Events: all in one stream, good ones between them

@@ -190,6 +190,7 @@ def test_the_rights_that_the_docs_name_suffice_for_workers_producers_and_command
     client.execute_command("ACL", "SETUSER", "app", "on", "nopass", *(rights + more).split())
     url = own_server.url.replace("unix://", "unix://app:any@")
     env = {**env_for(own_server, slack, tmp_path), "DISPATCHER_REDIS_URL": url}
+    (tmp_path / "limits.yaml").write_text(LIMITS.replace("10/10s", "10/1s"), encoding="utf-8")
     ids = Producer(connect(url)).send_many({"category": f"c{n % 2}", "text": "x"} for n in range(60))
     with Command("worker", "--burst", env=env, cwd=tmp_path) as worker:
         assert worker.wait() == 0

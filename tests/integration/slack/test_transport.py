@@ -337,7 +337,7 @@ def ending(connection: socket.socket) -> str:
         (POSTED, "closed"),
         (http_reply(b"", "503 Down"), "closed"),
         (http_reply(b"{}", "429 Too Many Requests"), "closed"),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", "closed"),
+        (b"HTTP/1.1 200 OK\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", "closed"),
     ],
     ids=["none", "cut", "cut 503", "cut chunks", "whole", "503", "429", "chunks"],
 )
