@@ -14,7 +14,7 @@ import pytest
 from rq.suspension import resume, suspend
 
 from dispatcher.app.servers import check_writes, keep_reaching, reach
-from dispatcher.errors import ConfigError, GateUnavailable, QueueFull, QueueUnavailable
+from dispatcher.errors import ConfigError, GateUnavailable, QueueUnavailable
 from dispatcher.producer.blocking import Producer
 from dispatcher.server.clients import connect
 from dispatcher.server.keys import Keys
@@ -34,17 +34,6 @@ def env_for(server: RedisServer, slack: StandIn, tmp_path: Path) -> dict[str, st
     limits = tmp_path / "limits.yaml"
     limits.write_text(LIMITS, encoding="utf-8")
     return environment(server.url, slack.base_url, slack.token, limits)
-
-
-def test_a_server_that_evicts_is_refused(slack: StandIn, tmp_path: Path) -> None:
-    options = ("--maxmemory", "50mb", "--maxmemory-policy", "allkeys-lru")
-    with (
-        RedisServer(options=options) as server,
-        Command("worker", "--burst", env=env_for(server, slack, tmp_path), cwd=tmp_path) as worker,
-    ):
-        assert worker.wait() == 78
-        assert "has maxmemory-policy 'allkeys-lru'" in worker.stderr()
-        assert "CONFIG SET maxmemory-policy noeviction" in worker.stderr()
 
 
 def test_an_eviction_policy_without_a_bound_is_only_a_warning(slack: StandIn, tmp_path: Path) -> None:
@@ -92,20 +81,6 @@ def test_a_server_at_its_bound_is_drained(own_server: RedisServer, slack: StandI
     snapshot = books.snapshot()
     assert snapshot.imbalances() == []
     assert snapshot.overall()["sent"] + snapshot.overall()["dropped"] == len(ids)
-
-
-def test_a_worker_that_starts_on_a_full_server_empties_it(
-    own_server: RedisServer, slack: StandIn, tmp_path: Path
-) -> None:
-    client: Database = connect(own_server.url)
-    ids = Producer(client).send_many({"category": "c", "text": "x" * 500} for _ in range(200))
-    client.config_set("maxmemory", client.info("memory")["used_memory"] - 50_000)
-    with Command("worker", "--burst", env=env_for(own_server, slack, tmp_path), cwd=tmp_path) as worker:
-        assert worker.wait() == 0
-    snapshot = Books(client, KEYS, QUEUE).snapshot()
-    assert snapshot.imbalances() == []
-    assert snapshot.waiting == 0
-    assert snapshot.overall()["received"] == len(ids)
 
 
 def test_a_worker_waits_at_its_start_for_a_server_that_takes_no_writes(
@@ -205,34 +180,6 @@ def test_the_rights_that_the_docs_name_suffice_for_workers_producers_and_command
     assert refused <= {"config|get", "client|list", *([] if more else ["sort"])}, "what there is another way for"
 
 
-def test_a_producer_learns_soon_that_the_server_is_away(own_server: RedisServer) -> None:
-    producer = Producer(connect(own_server.url, timeout_s=0.3))
-    own_server.freeze()
-    with pytest.raises(QueueUnavailable, match="Redis did not answer"):
-        producer.send("errors", "x")
-    own_server.cont()
-    own_server.kill()
-    with pytest.raises(QueueUnavailable, match="Redis did not answer"):
-        producer.send("errors", "x")
-
-
-def test_a_producer_is_told_when_too_much_waits(redis: Database) -> None:
-    producer = Producer(redis, max_waiting=3)
-    with pytest.raises(QueueFull, match="after 3 events"):
-        producer.send_many({"category": "errors", "text": str(n)} for n in range(5))
-    assert redis.llen(QUEUE.lanes[1]) == 3
-    with pytest.raises(QueueFull):
-        producer.send("errors", "one more", priority="high")
-
-
-def test_a_wrong_password_is_a_matter_of_configuration() -> None:
-    with RedisServer(password="secret-word") as server:
-        wrong = server.url.replace("secret-word", "other-word")
-        with connect(wrong) as client, pytest.raises(ConfigError, match="refuses the user name or password") as caught:
-            reach(client, "the server")
-        assert "other-word" not in str(caught.value)
-
-
 @pytest.mark.parametrize(("processes", "given_up"), [("1", 0), ("2", 2)])
 def test_a_worker_ends_when_its_server_asks_for_a_password(
     own_server: RedisServer, slack: StandIn, tmp_path: Path, processes: str, given_up: int
@@ -264,11 +211,6 @@ def test_a_worker_ends_also_where_its_other_connections_still_work(
 def listening(client: Database) -> list[str]:
     """The connections by which a worker waits for events."""
     return [each["id"] for each in client.client_list() if each["cmd"] == "blmove"]
-
-
-def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with connect(f"unix://{tmp_path}/none") as client, pytest.raises(GateUnavailable, match="it cannot be reached"):
-        reach(client, "it")
 
 
 def test_a_port_that_expects_tls_or_expects_none_is_told_with_the_other_scheme(

@@ -364,13 +364,6 @@ def test_an_embedded_server_that_has_run_is_looked_at() -> None:
     assert ": embedded server in data, answers in" in server["said"]
 
 
-def test_a_data_dir_that_is_no_directory_is_told(tmp_path: Path) -> None:
-    (tmp_path / "data").touch()
-    result = run("doctor", DISPATCHER_SINK="console", DISPATCHER_DATA_DIR="data")
-    assert result.code == 78
-    assert "data is not a directory" in result.out
-
-
 # The namespace
 
 
@@ -659,7 +652,6 @@ def test_a_scope_that_the_limits_file_needs_for_names_and_icons_is_missed(is_the
             "unreadable_reply: the answer was not what Slack documents (<html>",
         ),
         (Page(502), ERROR, "http_502: no answer of Slack's own came back"),
-        (Page(404), ERROR, "http_404: this is no answer of Slack's"),
         (SlackError("code_of_tomorrow"), ERROR, "code_of_tomorrow: the answer has no meaning known to this version"),
     ],
     ids=lambda value: getattr(value, "code", None) or type(value).__name__,
