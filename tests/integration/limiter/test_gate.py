@@ -83,13 +83,6 @@ def test_a_denied_call_is_denied_until_retry_after_and_admitted_at_that_instant(
     assert waits >= 2
 
 
-def test_a_window_is_half_open_to_the_microsecond(limiter: Limiter) -> None:
-    user = scope("user:42", "1/30s")
-    assert limiter.try_acquire([user], now_us=NOW_US) == Admitted()
-    assert limiter.try_acquire([user], now_us=NOW_US + 30 * US - 1) == Denied("user:42", user.limits[0], 1)
-    assert limiter.try_acquire([user], now_us=NOW_US + 30 * US) == Admitted()
-
-
 def test_no_window_holds_more_than_its_limit_however_calls_arrive(limiter: Limiter) -> None:
     random, user, at_us = Random(7), scope("user:42", "4/30s", "9/2m"), NOW_US
     admitted = []
@@ -111,13 +104,6 @@ def test_many_ids_at_one_microsecond_take_a_slot_each(limiter: Limiter, redis: D
 def test_instants_keep_their_last_microsecond(limiter: Limiter, redis: Database) -> None:
     limiter.try_acquire([scope("user:42", "5/1m")], "a", now_us=NOW_US)
     assert charged_at(redis, "user:42", "a") == NOW_US
-
-
-def test_refused_calls_do_not_use_up_the_window(limiter: Limiter) -> None:
-    user = scope("user:42", "2/1m")
-    for n in range(100):
-        limiter.try_acquire([user], now_us=NOW_US + n * US // 2)
-    assert limiter.try_acquire([user], now_us=NOW_US + 60 * US) == Admitted()
 
 
 def test_a_window_aligned_to_the_clock_begins_anew_with_its_quarter(limiter: Limiter) -> None:
@@ -225,14 +211,6 @@ def test_of_scopes_and_windows_that_free_up_together_the_first_is_named(limiter:
         assert verdict == Denied(order[0].name, order[0].limits[0], 60 * US)
 
 
-def test_ten_events_against_ten_in_all_and_three_of_the_category(limiter: Limiter, redis: Database) -> None:
-    scopes = [scope("global", "10/60s"), scope("category:alerts", "3/60s")]
-    verdicts = [limiter.try_acquire(scopes, now_us=NOW_US + n) for n in range(10)]
-    assert verdicts[:3] == [Admitted()] * 3
-    assert [verdict.scope for verdict in verdicts[3:] if isinstance(verdict, Denied)] == ["category:alerts"] * 7
-    assert redis.zcard(KEYS.scope("global")) == 3
-
-
 def test_a_scope_without_limits_admits_all(limiter: Limiter) -> None:
     assert [limiter.try_acquire([scope("free")], now_us=NOW_US) for _ in range(50)] == [Admitted()] * 50
 
@@ -240,13 +218,6 @@ def test_a_scope_without_limits_admits_all(limiter: Limiter) -> None:
 def test_an_event_without_scopes_is_admitted(gate: Gate, redis: Database) -> None:
     assert gate.try_acquire_many([("a", ()), ("b", ())], now_us=NOW_US) == [Admitted(), Admitted()]
     assert not redis.keys()
-
-
-def test_a_scope_with_two_lists_of_limits_in_one_call_is_refused(gate: Gate, redis: Database) -> None:
-    requests = [("a", (scope("user:42", "1/1m"),)), ("b", (scope("user:42", "2/1m"),))]
-    with pytest.raises(ValueError, match="scope 'user:42' stands in one call with two different lists of limits"):
-        gate.try_acquire_many(requests, now_us=NOW_US)
-    assert not redis.exists(KEYS.scope("user:42"))
 
 
 # What is written
@@ -605,11 +576,6 @@ def test_a_batch_after_a_step_back_of_the_clock_is_decided_like_its_calls(limite
     ]
 
 
-def test_peeking_answers_each_request_of_a_batch_by_itself(limiter: Limiter) -> None:
-    user = scope("user:42", "1/1m")
-    assert [limiter.peek([user], id_, now_us=NOW_US) for id_ in "ab"] == [Admitted()] * 2
-
-
 # Many callers, and servers that forget
 
 
@@ -637,15 +603,6 @@ def test_a_server_that_forgot_its_scripts_is_told_them_again(limiter: Limiter, r
     redis.script_flush()
     assert limiter.try_acquire([user], now_us=NOW_US) == Admitted()
     assert isinstance(limiter.try_acquire([user], now_us=NOW_US), Denied)
-
-
-def test_slots_survive_a_restart_of_an_append_only_server(own_server: RedisServer) -> None:
-    user = scope("user:42", "1/10m")
-    with own_server.client() as client:
-        Limiter(client, namespace="shop").try_acquire([user], "a")
-        own_server.restart()
-        verdict = Limiter(client, namespace="shop").try_acquire([user], "b")
-    assert isinstance(verdict, Denied)
 
 
 def test_a_server_that_is_away_raises_gate_unavailable(own_server: RedisServer) -> None:
