@@ -172,12 +172,6 @@ def test_a_429_is_understood_even_when_its_page_is_cut() -> None:
     assert (result.retry_after_us, result.code) == (9_000_000, "http_429")
 
 
-def test_a_redirect_is_not_followed(slack: StandIn) -> None:
-    slack.faults.add(not_landed(Page(307, headers=(("Location", slack.base_url + "chat.postMessage"),))))
-    assert isinstance(token_sink(slack).post(MESSAGE), Ambiguous)
-    assert len(slack.ledger) == 0
-
-
 @pytest.mark.parametrize(
     ("answer", "code"),
     [

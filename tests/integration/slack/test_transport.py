@@ -194,17 +194,6 @@ def test_the_deadline_holds_while_the_request_is_sent() -> None:
     assert took < 2
 
 
-def test_a_post_over_tls_arrives(tls: ssl.SSLContext) -> None:
-    def serve(connection: socket.socket) -> None:
-        with tls.wrap_socket(connection, server_side=True) as secure:
-            read_request(secure)
-            secure.sendall(POSTED)
-
-    with RawServer(serve) as server:
-        sink = slack_sink(BotToken("xoxb-1"), base_url=f"https://127.0.0.1:{server.port}/api/")
-        assert [sink.post(MESSAGE) for _ in range(2)] == [Receipt("C1", "1.000001")] * 2
-
-
 # An instant by which a post is to be made
 
 

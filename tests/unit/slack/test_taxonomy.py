@@ -351,13 +351,6 @@ def test_without_a_retry_after_there_is_none() -> None:
     assert retry_after_us({}) is None
 
 
-def test_a_missing_scope_names_the_scope() -> None:
-    reply = {"ok": False, "error": "missing_scope", "needed": "chat:write", "provided": "channels:read"}
-    result = read_api_reply(200, {}, reply, "#ops")
-    assert isinstance(result, Paused)
-    assert "needed: chat:write; provided: channels:read" in result.detail
-
-
 def test_slacks_messages_about_the_content_are_passed_on() -> None:
     messages = ["[ERROR] must be more than 0 characters [json-pointer:/blocks/0/text]", 7]
     reply = {"ok": False, "error": "invalid_blocks", "response_metadata": {"messages": messages}}
