@@ -92,14 +92,6 @@ def test_events_of_an_async_iterable_are_sent_in_order_and_in_chunks(run: Run, r
     assert queued(redis) == [f"e{n}" for n in range(2 * CHUNK + 1)]
 
 
-def test_tasks_may_share_a_producer(run: Run, redis: Database) -> None:
-    async def main(producer: AsyncProducer) -> None:
-        await asyncio.gather(*[producer.send("errors", "x", id=f"e{n}") for n in range(100)])
-
-    run(main)
-    assert sorted(queued(redis)) == sorted(f"e{n}" for n in range(100))
-
-
 def test_an_invalid_event_of_an_async_iterable_stops_it_before_its_chunk(run: Run, redis: Database) -> None:
     async def main(producer: AsyncProducer) -> None:
         given: list[dict[str, str]] = [*events(CHUNK + 1), {"category": "errors"}]

@@ -58,22 +58,6 @@ def test_a_job_says_whether_somebody_has_chosen_its_id(redis: Database) -> None:
     assert [redis.hget(QUEUE.job(id_), "category") for id_ in ids] == [b"errors 0", b"errors 1"]
 
 
-def test_a_producer_never_loads_rq(redis_url: str) -> None:
-    program = (
-        "import sys\nfrom dispatcher import Producer\nProducer.from_env().send('errors', 'x')\n"
-        "print(*{name.split('.')[0] for name in sys.modules})"
-    )
-    said = subprocess.run(
-        [sys.executable, "-c", program],
-        env={"DISPATCHER_REDIS_URL": redis_url},
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.split()
-    assert "redis" in said
-    assert "rq" not in said
-
-
 def test_a_send_is_one_command_also_the_first_of_a_producer(redis: Database) -> None:
     Producer(redis).send("errors", "so that the server knows the script")
     claim_namespace(redis, Keys("dispatcher"), QUEUE)
