@@ -374,7 +374,6 @@ def test_a_key_that_stands_twice_is_told_in_one_sentence(hooks: httpx.Client) ->
         ("gitlab", {"X-Gitlab-Token": "the-secret"}, 202),
         ("gitlab", {"Authorization": "Bearer the-secret"}, 401),
         ("none", {"Authorization": "Bearer the-secret"}, 404),
-        ("lost", {"Authorization": "Bearer the-secret"}, 503),
     ],
 )
 def test_a_token_has_to_be_that_of_the_hook(

@@ -142,16 +142,6 @@ def test_a_client_whose_wish_cannot_be_read_gets_the_text_format(serving: Servin
     assert Scrape.of(answer.text).faults() == []
 
 
-def test_only_a_token_with_the_scope_reads_metrics(env: dict[str, str], tmp_path: Path) -> None:
-    (tmp_path / "tokens").write_text("prom metrics secret-of-prom\neve read secret-of-eve\n", encoding="utf-8")
-    with Serving(env["DISPATCHER_REDIS_URL"], tmp_path, "--tokens", "tokens") as serving:
-        codes = []
-        for secret in ("secret-of-prom", "secret-of-eve", None):
-            with serving.client(secret) as client:
-                codes.append(client.get("/metrics").status_code)
-    assert codes == [200, 403, 401]
-
-
 def test_without_redis_a_scrape_is_503_and_says_so(own_server: RedisServer, tmp_path: Path) -> None:
     with Serving(own_server.url, tmp_path) as serving, serving.client() as client:
         assert client.get("/metrics").status_code == 200
