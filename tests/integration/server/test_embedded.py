@@ -10,7 +10,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -25,9 +24,9 @@ from redis.retry import Retry
 
 from dispatcher.errors import ConfigError, GateUnavailable
 from dispatcher.server.embedded import EmbeddedServer, find_server
+from tests.support.processes import PATIENCE_S, until
 
 REPOSITORY: Final = Path(__file__).resolve().parents[3]
-PATIENCE_S: Final = 10.0
 NOBODY: Final = 65534
 
 CLIENT: Final = """
@@ -101,14 +100,7 @@ def data_dir() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)  # a server that ends removes files of its own at the same time
         return not folder.exists()
 
-    wait_until(is_gone)
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline, f"still not so after {PATIENCE_S:g} s"
-        time.sleep(0.005)
+    until(is_gone, "the end of the folder")
 
 
 def is_running(pid: int) -> bool:
@@ -191,8 +183,8 @@ def test_kill_9_of_all_clients_ends_the_server_and_its_data_is_there_next_time(d
         one.kill()
         two.kill()
 
-    wait_until(ended(pid))
-    wait_until(ended(guard))
+    until(ended(pid), "the end of the server")
+    until(ended(guard), "the end of its guard")
     with EmbeddedServer.join(data_dir) as server:
         assert get(server.url, "kept") == "yes"
 
@@ -213,7 +205,7 @@ def test_joining_while_the_last_server_is_being_ended_gives_a_server_that_works(
             with EmbeddedServer.join(data_dir) as server:
                 put(server.url, run=str(run))
                 assert get(server.url, "run") == str(run)
-        wait_until(ended(pid))
+        until(ended(pid), "the end of the server")
 
 
 def test_leaving_does_not_wait_for_a_server_that_others_use(data_dir: Path) -> None:
@@ -242,14 +234,14 @@ def test_a_forked_child_keeps_the_server_after_its_parent_has_left(data_dir: Pat
     os.close(go)
     os.waitpid(child, 0)
 
-    wait_until(ended(pid))
+    until(ended(pid), "the end of the server")
 
 
 def test_ctrl_c_on_the_process_that_started_it_does_not_reach_the_server(data_dir: Path) -> None:
     with Client(data_dir) as starter, EmbeddedServer.join(data_dir, timeout_s=PATIENCE_S) as server:
         starter.join()
         os.killpg(starter.pid, signal.SIGINT)
-        wait_until(ended(starter.pid))
+        until(ended(starter.pid), "the end of the starter")
 
         assert get(server.url, "nothing") is None
 
@@ -400,7 +392,7 @@ def test_kill_9_of_everything_leaves_nothing_that_stands_in_the_way(data_dir: Pa
             # The kernel may end the server with its guard before we do.
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
-        wait_until(ended(pid))
+        until(ended(pid), "the end of the server")
 
     (data_dir / "server.json").write_text('{"socket": "ser')  # and a record cut short
     (data_dir / "server.sock").unlink(missing_ok=True)
@@ -414,7 +406,7 @@ def test_a_killed_guard_takes_its_server_along_and_the_next_join_starts_anew(dat
         pid = server_pid(first.url)
         put(first.url, kept="yes")
         os.kill(guard_pid(first.url), signal.SIGKILL)
-        wait_until(ended(pid))
+        until(ended(pid), "the end of the server")
 
         with EmbeddedServer.join(data_dir) as second:
             assert get(second.url, "kept") == "yes"
