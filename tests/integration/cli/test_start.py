@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -35,16 +36,21 @@ HEAVY = {"rq", "slack_sdk", "aiohttp", "pydantic", "pydantic_settings", "rich", 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["send", "--help"], ["demo", "--help"]], ids=" ".join)
 def test_help_is_quick_and_loads_no_library_it_does_not_need(arguments: list[str]) -> None:
-    answer = subprocess.run(
-        [sys.executable, "-c", PROBE, *arguments], env=environment({}), capture_output=True, text=True, check=True
-    )
-    *shown, facts = answer.stdout.splitlines()
-    probe = json.loads(facts)
+    shown, probe = probed(*arguments)
     assert shown[0].startswith("Usage: dispatcher")
     assert probe["code"] == 0
     assert HEAVY.isdisjoint(probe["loaded"])
     assert "redis" not in probe["loaded"]
     assert probe["cpu_s"] < 0.3
+
+
+def probed(*arguments: str, **env: str) -> tuple[list[str], dict[str, Any]]:
+    """What a command prints, and its exit code, time and loaded modules at its end."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE, *arguments], env=environment(env), capture_output=True, text=True, check=True
+    )
+    *shown, facts = done.stdout.splitlines()
+    return shown, json.loads(facts)
 
 
 def test_the_help_names_what_there_is_and_nothing_else() -> None:
@@ -259,30 +265,18 @@ def test_a_producer_of_plain_settings_loads_no_library_that_checks_them(redis_ur
     assert HEAVY.isdisjoint(loaded)
 
 
-def _probe(*arguments: str, **env: str) -> set[str]:
-    """The modules that a command has loaded at its end."""
-    done = subprocess.run(
-        [sys.executable, "-c", PROBE, *arguments], env=environment(env), capture_output=True, text=True, check=True
-    )
-    probe = json.loads(done.stdout.splitlines()[-1])
-    assert probe["code"] == 0, done.stderr
-    return set(probe["loaded"])
-
-
 def test_send_loads_what_it_needs_of_other_packages(redis_url: str) -> None:
-    loaded = _probe("send", "errors", "disk full", DISPATCHER_REDIS_URL=redis_url)
-    assert HEAVY.isdisjoint(loaded)
-    assert {"redis", "orjson", "click"} <= loaded
+    _, probe = probed("send", "errors", "disk full", DISPATCHER_REDIS_URL=redis_url)
+    assert probe["code"] == 0
+    assert HEAVY.isdisjoint(probe["loaded"])
+    assert {"redis", "orjson", "click"} <= {*probe["loaded"]}
 
 
 def test_health_loads_no_library_that_is_slow_to_load(redis_url: str) -> None:
     env = {"DISPATCHER_REDIS_URL": redis_url, "DISPATCHER_SLACK_TOKEN_FILE": "token", "DISPATCHER_LEASE": "30"}
-    probe = subprocess.run(
-        [sys.executable, "-c", PROBE, "health"], env=environment(env), capture_output=True, text=True, check=True
-    )
-    said, facts = probe.stdout.splitlines()
+    (said,), probe = probed("health", **env)
     assert said.startswith("unhealthy: no worker of host ")
-    assert HEAVY.isdisjoint(json.loads(facts)["loaded"])
+    assert HEAVY.isdisjoint(probe["loaded"])
 
 
 @pytest.fixture
@@ -318,6 +312,7 @@ LOOKS = [
 def test_a_command_that_looks_loads_no_library_that_checks_or_that_moves_a_screen(
     limits_in_force: dict[str, str], command: str
 ) -> None:
-    loaded = _probe(*command.split(), **limits_in_force)
-    assert HEAVY & loaded <= {"rich"}
-    assert "rich.console" not in loaded, "of rich at most how wide characters are"
+    _, probe = probed(*command.split(), **limits_in_force)
+    assert probe["code"] == 0
+    assert HEAVY & {*probe["loaded"]} <= {"rich"}
+    assert "rich.console" not in probe["loaded"], "of rich at most how wide characters are"

@@ -415,7 +415,7 @@ def test_kill_9_of_the_embedded_server_is_mended_and_loses_nothing(
     assert command.named("worker.crashed") == []
 
 
-def test_a_server_killed_again_and_again_comes_back_each_time_at_once(up: Up, place: Path, slack: StandIn) -> None:
+def test_a_server_killed_again_and_again_comes_back_each_time(up: Up, place: Path, slack: StandIn) -> None:
     command = up()
     for number in range(3):
         os.kill(server_pid(place), signal.SIGKILL)

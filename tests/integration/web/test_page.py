@@ -95,6 +95,12 @@ def seen(client: httpx.Client, path: str, status: int = 200) -> Node:
     return read_html(answer.text)
 
 
+def alert(page: Node) -> str:
+    """What a page says is wrong."""
+    (found,) = [each for each in page.all("ul") if each.attributes.get("role") == "alert"]
+    return found.text
+
+
 def inputs(form: Node) -> dict[str, str]:
     return {each.attributes["name"]: each.attributes["value"] for each in form.all("input")}
 
@@ -350,8 +356,7 @@ def test_a_filter_that_cannot_be_is_shown_again_with_what_is_wrong(
 ) -> None:
     bury(redis, numbered(1))
     page = seen(browser, path, 422)
-    (alert,) = [each for each in page.all("ul") if each.attributes.get("role") == "alert"]
-    assert fault in alert.text
+    assert fault in alert(page)
     given = {name: value for form in page.all("form") for name, value in inputs(form).items() if value}
     assert given == typed
     assert page.rows() == []
@@ -362,8 +367,7 @@ def test_a_filter_that_cannot_be_is_shown_again_with_what_is_wrong(
 def test_each_filter_of_a_view_has_a_field(browser: httpx.Client, path: str) -> None:
     """Which filters there are, the reader names itself where it refuses one that it does not know."""
     page = seen(browser, f"{path}odd=x", 422)
-    (alert,) = [each for each in page.all("ul") if each.attributes.get("role") == "alert"]
-    filters = set(alert.text.partition("expected one of ")[2].split(", ")) - {"replayed", "purged", "more"}
+    filters = set(alert(page).partition("expected one of ")[2].split(", ")) - {"replayed", "purged", "more"}
     fields = {each.attributes["name"] for form in page.all("form") for each in form.all("input", "select")}
     assert filters == fields - {"id"}
 
@@ -399,8 +403,7 @@ def test_where_an_outcome_or_a_reason_is_looked_for_no_event_that_waits_is_found
 def test_a_version_of_the_limits_that_cannot_be_is_told_above_the_rules_and_versions(browser: httpx.Client) -> None:
     assert browser.post("/v1/limits/apply", content=LIMITS).status_code == 200
     page = seen(browser, "/limits?version=x", 422)
-    (alert,) = [each for each in page.all("ul") if each.attributes.get("role") == "alert"]
-    assert "version is 'x', expected a whole number" in alert.text
+    assert "version is 'x', expected a whole number" in alert(page)
     assert [row[0] for row in page.rows()] == ["1"]
     assert "at most 1 in any 24 hours" in page.text
 
@@ -408,8 +411,7 @@ def test_a_version_of_the_limits_that_cannot_be_is_told_above_the_rules_and_vers
 def test_a_field_that_no_silence_has_is_told_beside_the_silences(browser: httpx.Client) -> None:
     browser.post("/silences/add", data=silence("host=db1"))
     page = seen(browser, "/silences?odd=1", 422)
-    (alert,) = [each for each in page.all("ul") if each.attributes.get("role") == "alert"]
-    assert "'odd' is not known here" in alert.text
+    assert "'odd' is not known here" in alert(page)
     assert [row[0] for row in page.rows()] == ["host=db1"]
     assert not list(page.all("script"))
 
@@ -540,8 +542,7 @@ def test_a_silence_that_cannot_be_is_shown_again_with_what_is_wrong(
     answer = browser.post("/silences/add", data=fields)
     page = read_html(answer.text)
     assert answer.status_code == 422
-    (alert,) = [each for each in page.all("ul") if each.attributes.get("role") == "alert"]
-    assert fault in alert.text
+    assert fault in alert(page)
     typed = {
         each.attributes["name"]: each.attributes["value"] for each in page.all("input") if each.attributes["value"]
     }
