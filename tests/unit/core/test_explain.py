@@ -57,31 +57,10 @@ DEAD: Final = Decision("disk-1", us("2026-11-20 12:03:11"), "dead", "rejected", 
             "Dropped at 12:03:11: category errors had used 10 of 10 in 30 min; it would have fitted at 12:21:40.",
         ),
         (
-            replace(DROPPED, reason="limit:global", scope="global", limit="100/1h fixed"),
-            (
-                "Dropped at 12:03:11: all events together had used 100 of 100 in 1 h (fixed); "
-                "it would have fitted at 12:21:40."
-            ),
-        ),
-        (
             replace(DROPPED, reason="limit:label", scope="label:deploys:host=db1:5432", limit="3/10s"),
             (
                 "Dropped at 12:03:11: host=db1:5432 of category deploys had used 3 of 3 in 10 s; "
                 "admitted events held it that had yet to be posted."
-            ),
-        ),
-        (
-            replace(DROPPED, scope="shared"),
-            (
-                "Dropped at 12:03:11: what the guarantees leave for all had used 10 of 10 in 30 min; "
-                "it would have fitted at 12:21:40."
-            ),
-        ),
-        (
-            replace(DROPPED, scope="guarantee:errors"),
-            (
-                "Dropped at 12:03:11: the guarantee of errors had used 10 of 10 in 30 min; "
-                "it would have fitted at 12:21:40."
             ),
         ),
         (
