@@ -54,13 +54,13 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "serve": ("dispatcher serve", "dispatcher serve --host 0.0.0.0 --tokens tokens.txt"),
     "silence": (
-        "dispatcher silence add host=db1 severity!=critical --for 2h --why 'it moves'",
+        "dispatcher silence add host=db1 severity!=critical --for 2h --why 'new disk'",
         "dispatcher silence list",
     ),
     "silence add": (
-        "dispatcher silence add host=db1 severity!=critical --for 2h --why 'it moves'",
-        "dispatcher silence add team=db --start 2026-11-21T22:00 --for 8h --why moves",
-        "dispatcher silence add host=db2 --for 7d --until-resolved --why 'new disk'",
+        "dispatcher silence add host=db1 severity!=critical --for 2h --why 'new disk'",
+        "dispatcher silence add team=db --start 2026-11-21T22:00 --for 8h --why patch",
+        "dispatcher silence add host=db2 --for 7d --until-resolved --why repair",
     ),
     "silence expire": ("dispatcher silence expire 7",),
     "silence list": ("dispatcher silence list", "dispatcher silence list --json"),

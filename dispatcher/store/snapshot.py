@@ -6,12 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
-from redis.exceptions import NoScriptError
-
 from dispatcher.core.limits import EVERYTHING
 from dispatcher.core.units import Lane
 from dispatcher.jsonio import decode, decode_answer, encode
-from dispatcher.server.connection import Client, digest_of, translate_outages
+from dispatcher.server.connection import Client, translate_outages
 from dispatcher.server.keys import Keys
 from dispatcher.server.scripts import read_script
 from dispatcher.store.counts import OUTCOMES, Counts, read_minutes, read_totals
@@ -276,7 +274,7 @@ class Books:
             keys.dead, *queue.lanes, *queue.intermediates, keys.awaited, keys.deferred, keys.paused,
             keys.silences, keys.tallies, keys.scheduled, keys.endings, keys.failures,
         ]  # fmt: skip
-        self._script = read_script("snapshot")
+        self._script = client.register_script(read_script("snapshot"))
         self._clock = clock
         self._client = client
         self._keys = keys
@@ -304,20 +302,10 @@ class Books:
     def _look(self, names: Sequence[str], call: Mapping[str, Any]) -> tuple[list[Any], dict[str, int]]:
         """What the script returns, and the books at the same instant."""
         facts = encode(call if self._clock is None else {"now": self._clock(), **call})
-
-        def look() -> tuple[list[Any], dict[bytes, bytes]]:
-            with self._client.pipeline() as pipe:
-                pipe.evalsha(digest_of(self._script), len(names), *names, facts)
-                pipe.hgetall(self._keys.totals)
-                answer, books = pipe.execute()
-            return answer, books
-
-        with translate_outages():
-            try:
-                answer, books = look()
-            except NoScriptError:
-                self._client.script_load(self._script)
-                answer, books = look()
+        with translate_outages(), self._client.pipeline() as pipe:
+            self._script(names, [facts], client=pipe)
+            pipe.hgetall(self._keys.totals)
+            answer, books = pipe.execute()
         return answer, {name.decode(): int(count) for name, count in books.items()}
 
     def shadowed(self) -> dict[str, int]:
