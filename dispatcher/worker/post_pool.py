@@ -27,8 +27,9 @@ Task: TypeAlias = Started | HistoryScan
 """What a thread does at Slack: make one post, or search a history for several."""
 
 
-QUICK_S: Final = 0.01
-"""A task that takes less than this is quick."""
+TOGETHER_S: Final = 0.005
+"""Tasks that began within so long of one another may end together. An idle loop waits at most so long for the others:
+one script settles them together."""
 
 STANDBY_S: Final = 0.25
 """How long an event may stand by. After that it is parked, unless a sender is free."""
@@ -67,6 +68,10 @@ class _InFlight:
     def claim(self) -> bool:
         """True for the first caller only: its thread then begins the task, or the loop says that it never began."""
         return self._begun.acquire(blocking=False)
+
+    def began_with(self, other: _InFlight) -> bool:
+        """Whether the two began at about the same time."""
+        return abs(self.overdue_at - other.overdue_at) <= TOGETHER_S
 
     @property
     def key(self) -> str:
@@ -134,14 +139,17 @@ class PostPool:
 
     @property
     def others_end_soon(self) -> bool:
-        """Whether results can be collected, and others may follow at once: tasks are quick, and at least half go on."""
-        return bool(self._done) and self._done[-1].took_s < QUICK_S and not self._most_have_ended()
+        """Whether results can be collected, and as many others or more may follow at once, which began with them."""
+        return bool(self._done) and not self._most_have_ended()
 
     def _most_have_ended(self) -> bool:
-        """Whether more than half of the tasks in flight have ended. A slow one that goes on is not counted."""
-        slow_before = self._clock() + self._deadline_s - QUICK_S
-        in_flight = list(self._in_flight.values())  # senders' threads ask, too
-        return 2 * len(self._done) > sum(each.overdue_at > slow_before for each in in_flight)
+        """Whether more than half of the tasks have ended that began together with the one that ended last."""
+        ended = [each.in_flight for each in tuple(self._done)]  # senders' threads ask, too, while the loop collects
+        if not ended:
+            return True
+        last = ended[-1]
+        together = [each for each in tuple(self._in_flight.values()) if each.began_with(last)]
+        return 2 * sum(each.began_with(last) for each in ended) > len(together)
 
     @property
     def has_result(self) -> bool:

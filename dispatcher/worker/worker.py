@@ -28,7 +28,7 @@ from dispatcher.store.snapshot import Books
 from dispatcher.worker.child_process import SAME_FROM_PARENT_S, SAME_SIGNAL_S
 from dispatcher.worker.housekeeping import Housekeeping
 from dispatcher.worker.ports import FleetLimits, WorkerLog
-from dispatcher.worker.post_pool import PostPool, Standby
+from dispatcher.worker.post_pool import TOGETHER_S, PostPool, Standby
 from dispatcher.worker.rq_presence import RqPresence
 
 STOP_GRACE_S: Final = 5.0
@@ -51,9 +51,6 @@ YIELD_S: Final = 0.003
 FIRST_PAUSE_S: Final = 0.01
 LONGEST_PAUSE_S: Final = 0.25
 """How long a worker does not listen to the lanes after it came too late: at first, and at most."""
-
-TOGETHER_S: Final = 0.005
-"""After a quick post has ended, an idle loop waits at most so long for more: one script settles them together."""
 
 _PIPE: Final = -1
 

@@ -16,8 +16,7 @@ from dispatcher.core.posts import Message, PostResult, Receipt
 from dispatcher.core.states import boottime_s
 from dispatcher.core.units import US
 from dispatcher.producer.blocking import Producer
-from dispatcher.worker.post_pool import QUICK_S
-from dispatcher.worker.worker import TOGETHER_S
+from dispatcher.worker.post_pool import TOGETHER_S
 from tests.support.hand_driven_worker import HandDrivenWorker, send
 from tests.support.processes import until
 from tests.support.servers import Database
@@ -148,9 +147,15 @@ def ended(driven: HandDrivenWorker) -> int:
 
 
 @pytest.mark.usefixtures("two_posts")
-def test_posts_that_end_shortly_after_one_another_are_settled_together(driven: HandDrivenWorker, slack: Slack) -> None:
+def test_posts_that_began_together_are_settled_together_however_long_they_take(
+    driven: HandDrivenWorker, slack: Slack, clock: Clock
+) -> None:
+    def late_answer() -> None:
+        clock.forward(1.0)
+        answer(driven, slack, "quick")
+
     happens = (
-        lambda: answer(driven, slack, "quick"),
+        late_answer,
         lambda: answer(driven, slack, "slow"),
         lambda: send(driven, "next"),
     )
@@ -165,18 +170,6 @@ def test_the_loop_waits_for_a_post_in_flight_only_so_long(driven: HandDrivenWork
 
     happens = (lambda: answer(driven, slack, "quick"), time_passes, lambda: send(driven, "next"))
     assert unsettled_while_it_sleeps(driven, happens) == [{"quick", "slow"}, {"quick", "slow"}, {"slow"}]
-
-
-@pytest.mark.usefixtures("two_posts")
-def test_after_a_slow_post_the_loop_does_not_wait_for_the_others(
-    driven: HandDrivenWorker, slack: Slack, clock: Clock
-) -> None:
-    def slow_answer() -> None:
-        clock.forward(2 * QUICK_S)
-        answer(driven, slack, "quick")
-
-    happens = (slow_answer, lambda: send(driven, "next"))
-    assert unsettled_while_it_sleeps(driven, happens) == [{"quick", "slow"}, {"slow"}]
 
 
 @pytest.mark.usefixtures("two_posts")
