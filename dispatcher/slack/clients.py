@@ -79,7 +79,10 @@ class WebApi:
 
     def update(self, channel: str, ts: str, message: Message) -> PostResult:
         """What one request came to to put ``message`` in the place of what was posted."""
-        status, headers, data = _answer(lambda: self._client.chat_update(channel=channel, ts=ts, text=message.text))
+        # Without blocks of its own an edit keeps those that were posted, and they hide its text.
+        status, headers, data = _answer(
+            lambda: self._client.chat_update(channel=channel, ts=ts, text=message.text, blocks=[])
+        )
         return read_api_reply(status, headers, data, channel)
 
     def scan(self, search: Search) -> ScanResult:

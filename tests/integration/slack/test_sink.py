@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -278,6 +279,16 @@ def test_an_edit_takes_the_place_of_what_was_posted(slack: StandIn) -> None:
     [posted] = slack.ledger.posted()
     assert (posted.text, [each.text for each in posted.earlier]) == ("disk empty", ["disk full"])
     assert posted.metadata is not None
+
+
+def test_an_edit_takes_the_place_of_blocks(slack: StandIn) -> None:
+    sink = token_sink(slack)
+    receipt = sink.post(replace(MESSAGE, blocks=({"type": "divider"},)))
+    assert isinstance(receipt, Receipt)
+    assert receipt.ts is not None
+    sink.update(receipt.channel, receipt.ts, Message("event-1", "#ops", "disk empty"))
+    [posted] = slack.ledger.posted()
+    assert (posted.text, posted.blocks) == ("disk empty", ())
 
 
 def test_an_edit_of_what_is_not_there_is_rejected(slack: StandIn) -> None:
