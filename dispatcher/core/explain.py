@@ -529,8 +529,9 @@ def scope_words(scope: str) -> str:
     """``category errors``, ``host=db1 of category errors``, ``all events together``."""
     kind, _, name = scope.partition(":")
     if kind == "label":
-        category, _, value = name.partition(":")
-        return f"{value} of category {category}"
+        owner, equals, value = name.partition("=")
+        category, _, label = owner.rpartition(":")
+        return f"{label}{equals}{value} of category {category}"
     if kind in _OF_CATEGORY:
         return _OF_CATEGORY[kind].format(name)
     return _SCOPES.get(scope, f"{kind} {name}".strip())

@@ -66,7 +66,10 @@ class Once:
 
     def _about(self, event: Event) -> tuple[str, ...] | None:
         if self.by == BY_TEXT:
-            return (without_volatile(event.text),)
+            from dispatcher.core.rendering import text_of  # it needs the policy, which needs this
+
+            text = without_volatile(text_of(event))
+            return (text,) if text else None
         if self.by == BY_KEY:
             key = event.once_key or event.dedup_key
             return None if key is None else (key,)

@@ -664,6 +664,8 @@ class LineBatch:
         rest = self._rest("event.settled").decode()
         lines: list[str] = []
         for names, common in groups:
+            if '"' in "".join(names):
+                return False
             end = f'",{encode(common)[1:-1].decode()},{rest}\n'
             lines += [f'{{"event_id":"{name}{end}' for name in names]
         text = "".join(lines).encode()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final, TextIO
 
 from dispatcher.core.posts import Message, PostResult, Receipt
@@ -29,8 +30,8 @@ class ConsoleSink:
 
     def update(self, channel: str, ts: str, message: Message, *, by_s: float | None = None) -> PostResult:
         """Print the message as it is now."""
-        del channel, ts
-        return self.post(message, by_s=by_s)
+        del ts
+        return self.post(replace(message, channel=channel), by_s=by_s)
 
     def post(self, message: Message, *, by_s: float | None = None) -> PostResult:
         """Print the message; nothing is posted where the output is closed or full, or the message is too late."""

@@ -167,6 +167,10 @@ categories: {f: {limits: [2/10s], on_limit: defer, notice: true, guarantee: 5, p
 """
 
 
+def test_a_category_with_a_colon_is_told_apart_from_its_label() -> None:
+    assert scope_words("label:svc:a:host=db1:80") == "host=db1:80 of category svc:a"
+
+
 def test_each_scope_that_an_event_may_wait_for_has_words() -> None:
     policy = policy_from(POLICY)
     labels = {"host": "db1"}

@@ -343,6 +343,12 @@ def test_a_secret_in_what_is_dropped_as_it_is_taken_is_removed(secret: str) -> N
     assert all(line.keys() == told[0].keys() for line in told)
 
 
+def test_an_id_with_a_quotation_mark_leaves_its_line_json() -> None:
+    stream = io.StringIO()
+    build_event_log(style="json", stream=stream).prefiltered([Prefiltered("errors", DENIED, ['a"b', "c"], 7)])
+    assert {json.loads(line)["event_id"] for line in stream.getvalue().splitlines()} == {'a"b', "c"}
+
+
 def test_prefiltered_events_have_the_same_console_lines_as_events_that_the_gate_drops() -> None:
     told = []
     for tell in (lambda log: log.prefiltered(GROUPS), dropped_one_by_one):

@@ -22,6 +22,12 @@ def test_the_console_sink_prints_one_neutral_line_per_message() -> None:
     assert stream.getvalue() == "#ops  disk full [31m & \\u202ered\n"
 
 
+def test_an_edit_is_printed_with_the_channel_of_its_message() -> None:
+    stream = io.StringIO()
+    ConsoleSink(stream).update("#ops", "1.0", Message("event-1", "edits", "disk empty"))
+    assert stream.getvalue() == "#ops  disk empty\n"
+
+
 def test_a_message_that_comes_too_late_is_not_printed() -> None:
     stream = io.StringIO()
     result = ConsoleSink(stream).post(MESSAGE, by_s=boottime_s() - 1)
