@@ -159,6 +159,7 @@ local function start(event)
   header.solo, header.pace = channel.max ~= nil, channel.window_us
   lines.class(header, event, pause.has_failed(at, header, channel.name))
   local reason, instant = obstacle(event, header, channel)
+  local is_counted = header.held and not header.solo -- as it was handed out: without a pace the line has counted its turn
   leases.let_go(at, event.id, header, leases.own_slots(header, event))
   local answer
   if not reason then
@@ -171,7 +172,7 @@ local function start(event)
     if event.stood_by then
       move_slots(header, event)
     end
-    if plan.hget(at.posting, channel.name) ~= event.id and plan.zfirst(channel.line) then
+    if not is_counted and plan.hget(at.posting, channel.name) ~= event.id and plan.zfirst(channel.line) then
       lines.count_turn(at, channel.name) -- the event has overtaken the line
     end
     if lines.is_solo(at, channel) then

@@ -95,8 +95,8 @@ local function park(event, header, payload)
     plan.zadd(at.scheduled, event.begins_us, event.id)
   elseif event.place ~= 'line' then
     local from = event.place == 'scan' and leases.marked(at, header) or at.now
-    local is_limited = string.find(event.why_parked[1], '^limit:')
-    local instant = is_limited and is_stale and at.now or math.max(at.now, event.until_us or from + event.wait_us)
+    local is_by_limits = string.find(event.why_parked[1], '^limit:') or event.why_parked[1] == 'quiet'
+    local instant = is_by_limits and is_stale and at.now or math.max(at.now, event.until_us or from + event.wait_us)
     header.timer, header.why = true, event.why_parked
     if event.said and event.said.code and not event.scan then
       header.code = event.said.code
@@ -225,8 +225,15 @@ local function note_subject(event, header)
     if event.is_told and posted and subjects.is_before(at, posted, tonumber(about[subjects.INSTANT]), seq) then
       subjects.forget_message(at, about[subjects.NAME])
     elseif event.uneditable then
-      plan.hdel(key, 'ts')
-      plan.hdel(key, 'm' .. digits(seq))
+      local field = 'm' .. digits(seq)
+      local own = json_of(plan.hget(key, field))
+      if own and own.name ~= plan.hget(key, 'name') then -- an older message than the newest
+        own.ts = nil
+        plan.hset(key, field, cjson.encode(own))
+      else
+        plan.hdel(key, 'ts')
+        plan.hdel(key, field)
+      end
     end
   elseif not has_ended then
     subjects.enter(at, about, seq, event.id)
@@ -309,7 +316,7 @@ local function settle(event)
     event.tally.key = KEYS[event.tally.key]
     digest.suppress(at, event.tally, 1, event.tally.why or event.why, event.tally.samples)
     if event.tally.subject then
-      digest.note_firing(event.tally.key, event.tally.subject)
+      digest.note_firing(event.tally.key, event.tally.subject, header.seq and subjects.over(at, event.about, header.seq))
     end
   end
   if event.hushed then

@@ -13,7 +13,7 @@ from dispatcher.core.event import Event
 from dispatcher.core.limits import ONCE_PREFIX, Reason, all_scopes, is_once
 from dispatcher.core.once import BY_KEY, Once, digest_of
 from dispatcher.core.policy import EDITS, EDITS_PACE, Backoff, OnResolved, Policy, WhileWaiting
-from dispatcher.core.posts import Ambiguous, Message, PostResult, Receipt, Rejected, Retryable
+from dispatcher.core.posts import Ambiguous, Message, Paused, PostResult, Receipt, Rejected, Retryable
 from dispatcher.core.rendering import CUT_MARK, MAX_TEXT, cut
 from dispatcher.core.states import (
     Candidate,
@@ -108,7 +108,9 @@ def as_message(candidate: Candidate, policy: Policy) -> Candidate | Settlement:
     leased = candidate.leased
     if policy.rule(leased.event.category).resolved is OnResolved.IGNORE:
         return unposted(candidate, "the message about the failure cannot be edited")
-    own = leased._replace(channel=None, held=False) if leased.channel == EDITS else leased
+    own = leased._replace(edits=None)
+    if leased.channel == EDITS:
+        own = own._replace(channel=None, held=False)
     return Candidate(own, policy.terms(own))
 
 
@@ -146,7 +148,7 @@ def after_edit(started: Started, result: PostResult, backoff: Backoff, grace_us:
             name = None if leased.edits is None else leased.edits.name
             done = Digested(Reason.RESOLVED, name)
             return Settlement(leased, terms, done, Slots.KEEP, replied=True, arrived=True, resume=True, reached=True)
-        case Rejected(code, detail):  # then a message of its own tells it
+        case Rejected(code, detail) | Paused("unknown_method" as code, detail):  # then a message of its own tells it
             waits = Parked(Place.TIMER, Reason.RESOLVED, 0, code, detail=detail)
             return Settlement(
                 leased, terms, waits, Slots.KEEP, replied=True, arrived=True, reached=True, uneditable=True

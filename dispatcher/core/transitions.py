@@ -156,7 +156,7 @@ def overflow(deferral: Deferral) -> Settlement:
     detail = f"{deferral.most} of category {leased.event.category} wait already (max_parked)"
     slots = leased.slots_if_unadmitted
     letter = DeadLettered(Reason.OVERFLOW, detail, denied=deferral.denied, counting=deferral.counting)
-    return Settlement(leased, terms, letter, slots)
+    return Settlement(leased, terms, letter, slots, silenced=deferral.silenced)
 
 
 def silenced(

@@ -220,8 +220,8 @@ def deferral_row(
     elif deferral.until is not None:
         row |= {"scope": deferral.until.scope, "wait_us": deferral.until.wait_us}
     row |= _silenced(deferral.silenced, leased, terms)
-    if (about := about_of(leased, terms, shown_of(leased.event, shown_chars))) is not None:
-        row["about"] = about
+    if leased.may_be_edited:
+        row["about"] = about_of(leased, terms, shown_of(leased.event, shown_chars))
     once = deferral.once
     if leased.takes > 1:  # a dead worker may have been admitted with it
         row["release"] = [position for position in table.scopes(terms) if once is None or position != table.scope(once)]
@@ -242,8 +242,9 @@ def _told_to_tally(outcome: str, leased: Leased, counting: Counting, denied: Den
 def stood_by_row(terms: Terms, table: Table) -> list[Any]:
     """What pace.lua is told of the slots of an event that stood by. It has one in each scope that is no alternative."""
     windows = [limit.window_us for scope in all_scopes(terms.scopes) for limit in scope.limits]
+    shadowing = [limit.window_us for scope in terms.shadows for limit in scope.limits]
     needed = [table.scope(each) for each in terms.scopes if isinstance(each, Scope)]
-    return [min(windows, default=0), max(windows, default=0), needed]
+    return [min(windows, default=0), max([*windows, *shadowing], default=0), needed]
 
 
 def _silenced(ids: tuple[str, ...], leased: Leased, terms: Terms) -> dict[str, Any]:
@@ -279,12 +280,21 @@ def settlement_row(settlement: Settlement, table: Table, shown_chars: int) -> di
             row["onto"] = table.channel(onto.channel, onto.pace)
         if settlement.outcome.begins_thread:
             row["begins_thread"] = True
-    if isinstance(settlement.outcome, Dropped | Hushed):
-        del row["channel"]  # it never had a turn, or a place in a line
+    if not _is_for_channel(settlement.outcome):
+        del row["channel"]
     row |= {name: True for name in ("replied", "arrived", "resume") if getattr(settlement, name)}
     if settlement.cooldown_us is not None:
         row["cooldown_us"] = settlement.cooldown_us
     return row | _reach(settlement)
+
+
+def _is_for_channel(outcome: Outcome) -> bool:
+    """Whether the channel learns of it: not where it never had a turn there, nor a place in its line."""
+    match outcome:
+        case Dropped() | Hushed() | Parked(Place.SCHEDULED):
+            return False
+        case _:
+            return True
 
 
 def _about(settlement: Settlement, leased: Leased, terms: Terms, shown_chars: int) -> dict[str, Any]:

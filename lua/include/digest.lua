@@ -27,7 +27,7 @@ local digest = module(function(digest)
   local HOUR_US = 3600000000
   local EDIT_US = 30000000 -- between two edits of one message
   local MOST_TEXT = 1024
-  local MOST_TALLIES = 1000 -- that are looked at for a buffered single that cannot be read
+  local MOST_TALLIES = 1000 -- that one call looks at
   local COUNTING = { 'since', 'edit', 'shown', 'samples', 'snap' }
   local FIELDS = { 'since', 'edit', 'shown', 'channel', 'ts', 'next', 'failed', 'samples', 'snap', 'resolved' }
 
@@ -80,10 +80,21 @@ local digest = module(function(digest)
     return record.next_seqs(at, 1) + 1
   end
 
-  -- Parks a digest message on its timer.
-  function digest.park(at, id, header, instant)
+  -- Digest messages that wait for this reason ask again now.
+  function digest.ask_again(at, reason)
+    for _, id in ipairs(plan.smembers(at.tallies, MOST_TALLIES)) do
+      local is_later = not string.find(id, '^repeat:') and (plan.zscore(at.timers, id) or 0) > at.now
+      if is_later and string.find(plan.hget(at.events, id) or '', '"why":["' .. reason, 1, true) then
+        plan.zadd(at.timers, at.now, id)
+      end
+    end
+  end
+
+  -- Parks a digest message on its timer; `is_quiet`: until quiet hours end.
+  function digest.park(at, id, header, instant, is_quiet)
     header.state, header.timer, header.category, header.counted = 'waiting', true, '', ''
-    header.deadline, header.why, header.holds, header.slots = digits(at.now + PATIENCE_US), nil, nil, nil
+    header.deadline, header.holds, header.slots = digits(at.now + PATIENCE_US), nil, nil
+    header.why = is_quiet and { 'quiet', cjson.null } or nil
     plan.zadd(at.timers, instant, id)
     plan.zadd(at.parked, at.now + PATIENCE_US, id)
     record.write(at, id, header, '')
@@ -181,7 +192,7 @@ local digest = module(function(digest)
     if not has_event then
       plan.sadd(at.tallies, tally.id)
       plan.persist(tally.key)
-      digest.park(at, tally.id, digest.new_header(at), tally.until_us or first + tally.delay_us)
+      digest.park(at, tally.id, digest.new_header(at), tally.until_us or first + tally.delay_us, tally.until_us ~= nil)
     elseif edit then
       local timer = plan.zscore(at.timers, tally.id)
       if timer and math.max(edit, at.now) < timer then
@@ -191,15 +202,21 @@ local digest = module(function(digest)
     return joined
   end
 
-  -- The tally of quiet hours has counted an event about something that fails. `resolved` of these are over since.
-  function digest.note_firing(key, subject)
+  -- The tally of quiet hours has counted an event about something that fails; `is_over`: a recovery came before it. `resolved` of
+  -- these are over since.
+  function digest.note_firing(key, subject, is_over)
     local field = 'of:' .. subject
     local was = plan.hget(key, field)
-    if was == '0' then
+    if is_over and was then
+      return
+    elseif was == '0' then
       plan.hset(key, 'resolved', digits(math.max(0, (number_in(key, 'resolved') or 0) - 1)))
     end
     if was or plan.hlen(key) < MOST_SUBJECTS then
       plan.hset(key, field, '1')
+    end
+    if is_over then
+      digest.note_recovery(key, subject)
     end
   end
 

@@ -9,6 +9,7 @@ local due = module(function(due)
   local PAGE = 32 -- lines, and timers, that one call looks at beyond the number asked for
   local EXPIRED = 50
   local REOPENED = 25
+  local HELD_UP_BY = { timers = { 'limit:', 'quiet' }, paused = { 'paused' } } -- reasons of what asks again
   local SCAN_GAP_US = 1200000
   local MOST_BEHIND = 16 -- after so many heads that wait for the decisions of other workers, a later call looks at the rest
   local alone, behind, behind_count, old_waits, is_cut = false, nil, 0, false, false
@@ -37,8 +38,8 @@ local due = module(function(due)
   end
 
   -- Lets lines and timers ask again, a page in each call. `reopening` says how far that is: "lines" (all lines), "scopes"
-  -- (only lines of scopes), "timers" (only of events that a limit refused) and "paused" (only timers of events whose answer asked
-  -- for an operator) hold "SCORE OFFSET". After a step back of the clock all timers must come sooner by that time: "back" holds
+  -- (only lines of scopes), "timers" (only of what a limit or quiet hours hold up) and "paused" (only timers of events whose answer
+  -- asked for an operator) hold "SCORE OFFSET". After a step back of the clock all timers must come sooner by that time: "back" holds
   -- "SCORE OFFSET US", and "silences" how far the clock was stepped back. "shared" (lines that wait for this scope) holds a rank.
   -- Returns whether it is done.
   function due.reopen(at)
@@ -65,7 +66,9 @@ local due = module(function(due)
       local rows = redis.call('ZRANGEBYSCORE', key, from, '(inf', 'WITHSCORES', 'LIMIT', offset, REOPENED)
       for i = 1, #rows, 2 do
         local is_meant = kind == 'lines' or kind == 'back' or (kind == 'scopes' and string.find(rows[i], '^scope:'))
-          or (kind == 'timers' and waits_for(at, rows[i], 'limit:')) or (kind == 'paused' and waits_for(at, rows[i], 'paused'))
+        for _, reason in ipairs(HELD_UP_BY[kind] or {}) do
+          is_meant = is_meant or waits_for(at, rows[i], reason)
+        end
         if rows[i + 1] ~= from then
           from, offset = rows[i + 1], 0
         end
@@ -91,12 +94,17 @@ local due = module(function(due)
     return plan.zscore(at.cooldowns, lines.HISTORY) or -math.huge
   end
 
+  -- Whether the history is searched for the event. An edit is not looked for but made again.
+  local function is_looked_up(header)
+    return header.unconfirmed and header.channel ~= lines.EDITS
+  end
+
   local function is_too_soon(at, header)
-    return header.unconfirmed and at.now < scan_from(at) and not scanned[header.channel]
+    return is_looked_up(header) and at.now < scan_from(at) and not scanned[header.channel]
   end
 
   local function note_scan(at, header)
-    if header.unconfirmed and not scanned[header.channel] then
+    if is_looked_up(header) and not scanned[header.channel] then
       scanned[header.channel] = true
       if at.now < scan_from(at) + lines.COOLED_US then
         plan.zadd(at.cooldowns, at.now + SCAN_GAP_US, lines.HISTORY)
@@ -221,7 +229,8 @@ local due = module(function(due)
       intake.quarantine(at, id, header, payload, entry)
       return 1
     end
-    if not may_take(at, header) then
+    local may_overtake = at.undecided and header.solo and seq > at.undecided.seq -- an earlier one that this owner is deciding
+    if may_overtake or not may_take(at, header) then
       return 0
     end
     plan.zrem(line, id)

@@ -40,8 +40,9 @@ local silences = module(function(silences)
     return plan.zdue(at.endings, math.huge, MOST)
   end
 
-  -- Notes that `silences` has changed, and which categories it names.
+  -- Notes that `silences` has changed, and which categories it names. Digest messages that wait for the end of one ask again.
   function silences.changed(at)
+    digest.ask_again(at, 'silenced')
     local names, known = {}, {}
     for _, text in pairs(plan.hgetall(at.silences)) do
       local named = (json_of(text) or {}).names

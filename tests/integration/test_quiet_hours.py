@@ -473,6 +473,19 @@ def test_limits_without_quiet_hours_let_what_waits_go_at_once(stage: Stage, ann:
     assert ann.desk.posts == ["a"]
 
 
+def test_limits_without_quiet_hours_let_the_message_about_what_they_digested_go_at_once(
+    stage: Stage, ann: Worker
+) -> None:
+    ann.follow(stage.put_in_force(LIMITS))
+    send(stage, "a", category="talk")
+    ann.run()
+    assert ann.desk.posts == []
+    ann.follow(stage.put_in_force(LIMITS.partition("quiet:")[0]))
+    for _ in range(3):
+        ann.run()
+    assert len(ann.desk.posts) == 1
+
+
 def test_of_an_event_that_a_dead_worker_may_have_been_admitted_with_the_slots_go_back(
     stage: Stage, ann: Worker
 ) -> None:

@@ -843,6 +843,35 @@ def test_a_report_that_waits_is_no_parked_event(stage: Stage, ann: Worker) -> No
     assert (events.count(), stage.snapshot().parked_with_digests) == (0, 1)
 
 
+def test_a_digest_that_a_silence_holds_back_is_posted_when_the_silence_ends_early(stage: Stage, ann: Worker) -> None:
+    rule = replace(stage.policy.rule("kept"), on_limit=OnLimit.DIGEST)
+    stage.policy = replace(stage.policy, categories={**stage.policy.categories, "told": rule})
+    send(stage, *"abcdef", category="told")
+    ann.run()
+    mute(stage, "told")
+    stage.clock.forward(HOUR_S / 2)
+    ann.run()
+    assert ann.desk.posts == ["a", "b"]
+    assert unmute(stage, "told")
+    ann.run()
+    assert ann.desk.posts == ["a", "b", "digest:told#7"]
+
+
+def test_an_event_that_finds_no_place_to_wait_for_the_end_of_a_silence_is_counted_by_it(
+    stage: Stage, ann: Worker
+) -> None:
+    rule = replace(stage.policy.rule("later"), max_parked=2)
+    stage.policy = replace(stage.policy, categories={"later": rule})
+    silence(stage, "host=db1", idle_us=600 * US)
+    send(stage, "a", "b", category="later", labels={"host": "db1"})
+    ann.run()
+    stage.clock.forward(300)
+    send(stage, "c", category="later", labels={"host": "db1"})
+    ann.run()
+    assert (len(list(stage.dead_letters.find(Filter(reason="overflow")))), suppressed(stage)) == (1, {"1": 3})
+    assert [each.silence.ends_us for each in stage.silencing.all()] == [stage.clock.now_us + 600 * US]
+
+
 def test_a_report_whose_channel_is_gone_goes_to_the_fallback(stage: Stage, ann: Worker) -> None:
     stage.policy = replace(stage.policy, defaults=replace(stage.policy.defaults, fallback="#ops"))
     silence(stage, "host=db1", seconds=60)

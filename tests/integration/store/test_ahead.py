@@ -60,6 +60,24 @@ def test_an_event_waits_for_an_earlier_decision_only_until_it_is_made_despite_pr
     assert ann.outbox.ahead == 2
 
 
+def test_a_prefetch_brings_no_event_of_a_paced_channel_that_is_newer_than_what_is_undecided(
+    stage: Stage, ann: Worker, bob: Worker
+) -> None:
+    stage.send("n0", "n1", category="news", channel=UNPACED)
+    stage.send("early", "n2", "late", category="others", channel="#paced")
+    stage.send(*(f"m{n}" for n in range(9)), category="news", channel=UNPACED)
+    taken = ann.outbox.take(2, 9)
+    ann.outbox.prefetch(taken, 2, 9)
+    assert bob.go(new=1, due=9) == []
+    ann.deliver(ann.dispatch(taken.batch))
+    undecided = ann.outbox.take(2, 9)
+    assert handed_out(undecided) == ["early", "n2"]
+    ann.outbox.prefetch(undecided, 2, 9)
+    (started,) = ann.dispatch(undecided.batch)
+    assert started.candidate.leased.id == "early"
+    assert "late" not in handed_out(ann.outbox.take(2, 9))
+
+
 def test_a_slot_freed_before_a_batch_was_taken_does_not_reopen_a_scope_refused_in_it(redis: Database) -> None:
     stage = Stage(redis, policy_of("", "1/30m", on_limit=OnLimit.DEFER))
     ann, bob = stage.worker("ann"), stage.worker("bob")

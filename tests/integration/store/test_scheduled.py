@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -52,6 +53,16 @@ def test_a_scheduled_event_waits_without_a_slot_and_is_posted_at_its_instant(sta
     stage.clock.now_us += 1
     ann.run()
     assert (posted(stage), scheduled(stage), stage.total("sent")) == (["later"], {}, 1)
+
+
+def test_it_goes_where_the_limits_say_at_its_instant(stage: Stage) -> None:
+    stage.send("later", not_before=AT_S)
+    stage.worker().run()
+    elsewhere = replace(stage.policy.rule("errors"), channel="#elsewhere")
+    stage.policy = replace(stage.policy, categories={"errors": elsewhere})
+    stage.clock.forward(HOUR_S)
+    (started,) = stage.worker("bob").go()
+    assert started.candidate.terms.channel == "#elsewhere"
 
 
 def test_at_its_instant_a_limit_refuses_it_like_any_other_event(stage: Stage) -> None:

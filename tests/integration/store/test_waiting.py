@@ -107,6 +107,14 @@ def test_the_oldest_event_of_a_line_without_pace_starts_at_its_turn(stage: Stage
     assert "old" in names(ann.go(due=16, free=16))
 
 
+def test_also_one_sender_gives_the_oldest_event_of_a_line_without_pace_its_turn(stage: Stage, ann: Worker) -> None:
+    stage.send("old", channel=UNPACED, priority="low")
+    ann.go(free=0)
+    stage.send(*(f"e{n:02}" for n in range(30)), channel=UNPACED, priority="high")
+    ann.go(new=100, due=0, free=0)
+    assert "old" in [name for _ in range(16) for name in names(ann.go(due=1, free=1))]
+
+
 def test_a_worker_without_free_senders_leaves_the_line_to_others(stage: Stage, ann: Worker) -> None:
     stage.send("a", channel="#a")
     stage.send("b", channel="#b")

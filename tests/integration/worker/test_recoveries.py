@@ -14,7 +14,7 @@ from dispatcher.core.explain import clock_of, ended
 from dispatcher.core.limits import Limit
 from dispatcher.core.once import Once, Then
 from dispatcher.core.policy import CategoryRule, OnLimit, OnResolved, WhileWaiting
-from dispatcher.core.posts import Ambiguous, RateLimitedBySlack, Receipt, Rejected, Retryable
+from dispatcher.core.posts import Ambiguous, Paused, RateLimitedBySlack, Receipt, Rejected, Retryable
 from dispatcher.core.rendering import MAX_TEXT
 from dispatcher.core.states import Recovered
 from dispatcher.core.transitions import MAX_ATTEMPTS
@@ -408,6 +408,54 @@ def test_where_slack_refuses_the_edit_a_message_says_it(stage: Stage, ann: Worke
     assert ends(stage)["r"] == "sent ok"
 
 
+def test_where_messages_cannot_be_edited_after_all_nobody_pauses_and_a_message_says_it(
+    stage: Stage, ann: Worker
+) -> None:
+    fire(stage, "f")
+    ann.run()
+    post = ann.desk.reply
+    ann.desk.reply = lambda _: Paused("unknown_method", "")
+    resolve(stage, "r")
+    ann.deliver(ann.go())
+    ann.desk.reply = post
+    ann.run()
+    assert ann.desk.posts == ["f", "r"]
+    assert ends(stage)["r"] == "sent ok"
+
+
+def test_a_refused_edit_of_an_older_message_leaves_the_newest_one_alone(stage: Stage, ann: Worker) -> None:
+    fire(stage, "f", "g", category="counted")
+    ann.run()
+    resolve(stage, "r", "counted")
+    ann.run()
+    stage.clock.now_us += US
+    fire(stage, "h", category="counted")
+    ann.run()
+    stage.clock.now_us += 30 * US
+    post = ann.desk.reply
+    ann.desk.reply = lambda _: Rejected("message_not_found", "")
+    ann.deliver(ann.go())
+    ann.desk.reply = post
+    ann.run()
+    assert ann.desk.posts == ["f", "h", "r"]
+    resolve(stage, "s", "counted")
+    ann.run()
+    assert (ends(stage)["r"], ends(stage)["s"]) == ("sent ok", "digested resolved")
+
+
+def test_a_recovery_that_waits_for_room_is_not_over_with_another_one(stage: Stage, ann: Worker) -> None:
+    ann.desk.can_update = False
+    ann.desk.reply = lambda message: Receipt(message.channel, None)
+    fire(stage, "f", category="later")
+    ann.run()
+    stage.send("x", "y", category="later")
+    resolve(stage, "r", "later")
+    ann.run()
+    resolve(stage, "s", "later")
+    ann.run()
+    assert ends(stage)["r"].startswith("parked")
+
+
 @pytest.mark.parametrize("is_edit_first", [True, False])
 def test_where_edits_and_one_channel_cool_down_other_channels_are_posted_to(
     stage: Stage, ann: Worker, *, is_edit_first: bool
@@ -459,7 +507,9 @@ def test_an_edit_that_tries_for_the_workspace_and_gets_a_429_lets_the_next_event
     assert ends(stage) == {"f": "sent ok", "g": "sent ok", "h": "sent ok", "r": "parked cooldown"}
 
 
-def test_an_edit_that_was_lost_is_made_again(stage: Stage, ann: Worker, bob: Worker) -> None:
+def test_an_edit_that_was_lost_is_made_again_also_while_history_scans_cool_down(
+    stage: Stage, ann: Worker, bob: Worker
+) -> None:
     fire(stage, "f")
     ann.run()
     resolve(stage, "r")
@@ -467,6 +517,8 @@ def test_an_edit_that_was_lost_is_made_again(stage: Stage, ann: Worker, bob: Wor
     stage.clock.now_us += 60 * US
     bob.renew()
     stage.clock.now_us += 5 * US
+    stage.redis.zadd(stage.keys.cooldowns, {"conversations.history": stage.clock.now_us + HOUR_US})
+    stage.redis.expire(stage.keys.cooldowns, 7_200)
     bob.desk.reply = ann.desk.reply
     bob.run()
     assert len(bob.desk.edits) == 1
