@@ -89,23 +89,23 @@ def _stopped(status: Status) -> tuple[Level, str] | None:
 
 
 def _unmanned(status: Status) -> tuple[Level, str] | None:
-    """That no worker runs."""
-    if _alive(status):
+    """That no worker runs, or that each is suspended."""
+    alive = _alive(status)
+    if _suspended(status) < alive:
         return None
     pending = status.snapshot.pending
+    said, to_do = ("every worker is suspended", " To do: rq resume.") if alive else ("no worker runs", "")
     if not pending:
-        return Level.LOOK, "No worker runs. Nothing waits."
-    return Level.ILL, f"It is not well: no worker runs, and {_waiting(pending)}."
+        return Level.LOOK, f"{_sentence(said)} Nothing waits.{to_do}"
+    return Level.ILL, f"It is not well: {said}, and {_waiting(pending)}.{to_do}"
 
 
 def _workers(status: Status) -> str:
     snapshot, alive = status.snapshot, _alive(status)
     if not alive:
         return "Start a worker: none runs."
-    if _stopped(status) is not None:
-        return "More workers would not help: posting is stopped."
-    if not snapshot.waiting:
-        return f"More workers would not help: {_waits(status)}."
+    if (hindrance := _hindrance(status)) is not None:
+        return f"More workers would not help: {hindrance}."
     idle = sum(each.state != "busy" for each in status.workers if each.alive)
     if idle:
         take = "is idle and takes" if idle == 1 else "are idle and take"
@@ -116,6 +116,15 @@ def _workers(status: Status) -> str:
     lasts = f" At {rate:.3g} a second that takes {span(snapshot.waiting / rate)}." if rate else ""
     busy = "the one worker is" if alive == 1 else f"all {alive} are"
     return f"More workers would help: {busy} busy, and {_waiting(snapshot.waiting)}.{lasts}"
+
+
+def _hindrance(status: Status) -> str | None:
+    """Why one more worker would take nothing."""
+    if _stopped(status) is not None:
+        return "posting is stopped"
+    if suspended := _suspended(status):
+        return f"{suspended} of {_alive(status)} {'is' if suspended == 1 else 'are'} suspended"
+    return None if status.snapshot.waiting else _waits(status)
 
 
 def _waits(status: Status) -> str:
@@ -135,6 +144,11 @@ def _died(lately: Lately) -> dict[str, int]:
 
 def _alive(status: Status) -> int:
     return sum(each.alive for each in status.workers)
+
+
+def _suspended(status: Status) -> int:
+    """How many of the living workers take nothing, because of ``rq suspend``."""
+    return sum(each.alive and each.state == "suspended" for each in status.workers)
 
 
 def _events(count: int) -> str:

@@ -23,6 +23,7 @@ SNAPSHOT: Final = Snapshot(
 )  # fmt: skip
 IDLE: Final = WorkerEntry("a", "host", 1, "idle", NOW_US / US)
 BUSY: Final = IDLE._replace(state="busy")
+SUSPENDED: Final = IDLE._replace(state="suspended")
 QUIET: Final = Status(SNAPSHOT, {}, (), [IDLE])
 
 
@@ -85,6 +86,16 @@ def test_events_that_were_too_many_for_their_line_are_suppressed() -> None:
             "It is not well: no worker runs, and 1 event waits.",
         ),
         (
+            replace(QUIET, workers=[SUSPENDED, SUSPENDED, BUSY._replace(alive=False)]),
+            Level.LOOK,
+            "Every worker is suspended. Nothing waits. To do: rq resume.",
+        ),
+        (
+            replace(QUIET, workers=[SUSPENDED, SUSPENDED], snapshot=replace(SNAPSHOT, waiting=9_000)),
+            Level.ILL,
+            "It is not well: every worker is suspended, and 9,000 events wait. To do: rq resume.",
+        ),
+        (
             replace(QUIET, snapshot=replace(SNAPSHOT, paused={EVERYTHING: PausedByHand("olga", NOW_US, "a move")})),
             Level.LOOK,
             "Nothing is posted: paused for 0.0s by olga: a move.",
@@ -103,7 +114,16 @@ def test_events_that_were_too_many_for_their_line_are_suppressed() -> None:
             "It is not well: the books do not balance. Received is 1, but outcomes + parked + in flight is 0.",
         ),
     ],
-    ids=["read-only", "no worker", "no worker and work", "by hand", "by Slack", "books"],
+    ids=[
+        "read-only",
+        "no worker",
+        "no worker and work",
+        "suspended",
+        "suspended and work",
+        "by hand",
+        "by Slack",
+        "books",
+    ],
 )
 def test_the_worst_is_told(status: Status, level: Level, said: str) -> None:
     found = wellness(status)
@@ -117,6 +137,8 @@ def test_the_worst_is_told(status: Status, level: Level, said: str) -> None:
         ([], 9, 1.0, "Start a worker: none runs."),
         ([IDLE, BUSY], 900, 1.0, "More workers would not help: 1 of 2 is idle and takes what waits."),
         ([IDLE, IDLE], 1, 1.0, "More workers would not help: 2 of 2 are idle and take what waits."),
+        ([SUSPENDED, SUSPENDED], 9_000, 1.0, "More workers would not help: 2 of 2 are suspended."),
+        ([BUSY, SUSPENDED], 9_000, 1.0, "More workers would not help: 1 of 2 is suspended."),
         ([BUSY], 900, 100.0, "More workers would hardly help: 900 events wait, and will be taken within seconds."),
         ([BUSY], 1, 100.0, "More workers would hardly help: 1 event waits, and will be taken within seconds."),
         (
