@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Final
 
 from dispatcher.app.fleet import WorkerEntry, fleet
@@ -72,18 +72,25 @@ def read_facts(desk: Desk) -> Facts:
     policy = limits.policy
     named = [*policy.categories, *(name for name in measured.named if name not in policy.categories)]
     shown = named[:MOST_CATEGORIES]
-    rules = [policy.defaults, *policy.categories.values()]
     return Facts(
         measured=measured,
         policy=policy,
         categories=frozenset(shown),
-        channels=frozenset([WEBHOOK, *policy.channels, *(rule.channel for rule in rules)][:MOST_CATEGORIES]),
+        channels=_channels(policy),
         scopes=_use(desk, _scopes(policy)),
         workers=fleet(desk.workers(), measured.snapshot),
         version=limits.version,
         server=desk.server_version(),
         max_waiting=desk.settings.max_waiting,
     )
+
+
+def _channels(policy: Policy) -> frozenset[str]:
+    """The channels that the limits name: those with a pace, of categories, of routes, and fallbacks; the first ones."""
+    rules = [policy.defaults, *policy.categories.values()]
+    others = [(*(route.channel for route in rule.routes), rule.fallback) for rule in rules]
+    named = [WEBHOOK, *policy.channels, *(rule.channel for rule in rules), *chain.from_iterable(others)]
+    return frozenset([name for name in dict.fromkeys(named) if name is not None][:MOST_CATEGORIES])
 
 
 def _scopes(policy: Policy) -> list[Scope]:

@@ -261,10 +261,16 @@ def test_a_scrape_has_less_than_5000_series_where_everything_has_happened_in_eac
     assert len(scraped.by("parked", "category")) == 151
 
 
-def test_the_cool_down_of_a_webhook_has_a_label_of_its_own(redis: Database, env: dict[str, str]) -> None:
-    redis.zadd(KEYS.cooldowns, {WEBHOOK: 4e15, "#elsewhere": 4e15})
+def test_the_cool_downs_of_a_webhook_and_of_each_channel_of_the_limits_have_labels_of_their_own(
+    redis: Database, env: dict[str, str]
+) -> None:
+    routes = "[{match: severity=critical, channel: '#oncall'}]"
+    rule = f"{{channel: '#own', fallback: '#spare', routes: {routes}}}"
+    Path(env["DISPATCHER_LIMITS_FILE"]).write_text(f"categories: {{errors: {rule}}}\n", encoding="utf-8")
+    named = {WEBHOOK, "#own", "#spare", "#oncall"}
+    redis.zadd(KEYS.cooldowns, dict.fromkeys((*named, "#elsewhere"), 4e15))
     scraped = Scrape.of(run("metrics", **env).out)
-    assert scraped.by("cooldown_seconds", "channel").keys() == {WEBHOOK, "other"}
+    assert scraped.by("cooldown_seconds", "channel").keys() == {*named, "other"}
 
 
 def test_history_scans_and_edits_that_wait_are_no_channel_that_takes_no_post(
