@@ -443,7 +443,7 @@ class _Telling:
             fits_at=_seconds(decision.fits_at_us),
             dead_letter=kept,
             text=decision.text if self._base.text is None else self._base.text,
-            labels=dict(decision.labels) if self._base.labels is None and decision.text else self._base.labels,
+            labels=dict(decision.labels) if self._base.labels is None and decision.priority else self._base.labels,
             **{name: getattr(decision, name) for name in _SAME},
         )
 

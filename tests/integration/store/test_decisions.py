@@ -246,6 +246,9 @@ def test_where_no_text_is_to_be_kept_labels_are_and_no_text_is(redis: Database) 
     assert [(each.id, each.text, each.labels) for each in stage.decisions.newest()] == [
         (id_, None, {"n": id_}) for id_ in ("refused", "sent")
     ]
+    for id_ in ("refused", "sent"):
+        told = stage.explanations.explain(id_)
+        assert (told.text, told.labels) == (None, {"n": id_})
 
 
 def test_since_brings_what_ended_after_an_instant_of_the_record(stage: Stage, ann: Worker) -> None:
