@@ -46,7 +46,8 @@ _HEADERS: Final[Mapping[Verify, str]] = {
 }
 _INSTANT: Final = re.compile(r"[0-9]{1,12}")
 _PAYLOAD: Final = b"payload="
-_FALSE: Final = frozenset({"", "False", "false", "None", "none", "0"})
+_FALSE: Final = frozenset({"", "False", "false", "None", "none", "0", "0.0", "[]", "{}"})
+"""What ``when`` becomes where it is not true; anything else is true."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,7 @@ hooks:
   plain: {verify: token, secret_file: secret, category: plain, text: "{{ body.text }}"}
   changed: {verify: token, secret_file: secret, category: plain, text: before}
   large: {verify: token, secret_file: secret, when: "{{ body.order.total > 100 }}", category: "{{ body.cat }}", text: x}
+  alerts: {verify: token, secret_file: secret, when: "{{ body.alerts }}", category: plain, text: x}
   gitlab: {verify: token, header: X-Gitlab-Token, secret_file: secret, category: plain, text: "{{ body.text }}"}
   lost: {verify: token, secret_file: nowhere, category: plain, text: "{{ body.text }}"}
 """
@@ -342,6 +343,20 @@ def test_what_no_event_can_be_made_of_is_told_with_its_place(hooks: httpx.Client
 def test_a_when_that_asks_for_what_the_body_lacks_is_not_true(hooks: httpx.Client, payload: object) -> None:
     answer = hooks.post("large", json=payload, headers={"Authorization": "Bearer the-secret"})
     assert (answer.status_code, answer.json()) == (202, {"ids": [], "enqueued": 0, "duplicate": 0, "ignored": 1})
+
+
+@pytest.mark.parametrize(
+    "said", ["", "False", "false", "None", "none", "0", "0.0", "[]", "{}", [], {}, 0, 0.0, False, None], ids=repr
+)
+def test_a_when_that_becomes_a_false_word_is_not_true(hooks: httpx.Client, said: object) -> None:
+    answer = hooks.post("alerts", json={"alerts": said}, headers={"Authorization": "Bearer the-secret"})
+    assert (answer.status_code, answer.json()["ignored"]) == (202, 1)
+
+
+@pytest.mark.parametrize("said", ["no", "off", [0], {"a": 0}, 0.5], ids=repr)
+def test_a_when_that_becomes_anything_else_is_true(hooks: httpx.Client, said: object) -> None:
+    answer = hooks.post("alerts", json={"alerts": said}, headers={"Authorization": "Bearer the-secret"})
+    assert (answer.status_code, answer.json()["ignored"]) == (202, 0)
 
 
 def test_a_when_that_cannot_be_worked_out_is_a_fault(hooks: httpx.Client) -> None:
