@@ -37,7 +37,7 @@ def audit(terminal: Terminal, *, limit: int, as_json: bool) -> int:
         trail = desk.audit.newest()
     more, actions = len(trail) > limit, trail[:limit]
     if as_json:
-        terminal.print_json({"audit": actions})
+        terminal.print_json({"audit": actions, "more": more})
         return DONE
     if not actions:
         terminal.say("no operator has done anything yet")

@@ -159,7 +159,12 @@ class Reading:
         asked = Asked.in_query(request)
         limit = asked.count("limit", KEPT, SHOWN)
         asked.done()
-        return await self._look(lambda: {"audit": self._desk.audit.newest(limit)})
+
+        def look() -> Mapping[str, Any]:
+            trail = self._desk.audit.newest(limit + 1)
+            return {"audit": trail[:limit], "more": len(trail) > limit}
+
+        return await self._look(look)
 
     async def _look(self, look: Callable[[], Mapping[str, Any]]) -> Response:
         return JSONResponse(await self._checked(look))

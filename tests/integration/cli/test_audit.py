@@ -33,7 +33,7 @@ def test_the_trail_is_shown_with_the_newest_action_first(redis: Database, inside
         "olga dead replay category\\x1b errors 12 http",
         "ed@here pause chatter Slack moves cli",
     ]
-    assert inside.json("audit") == {"audit": trail.newest()}
+    assert inside.json("audit") == {"audit": trail.newest(), "more": False}
 
 
 @pytest.mark.parametrize("width", [60, 80, 160])
@@ -63,11 +63,13 @@ def test_at_most_so_many_actions_are_shown_as_are_asked_for(redis: Database, ins
     assert [name in result.out for name in (" c ", " b ", " a ")] == [True, True, False]
     assert "there are more than these 2: --limit N shows N" in result.err
     assert "there are more" not in inside("audit", "--limit", "3").err
-    assert [each["about"] for each in inside.json("audit", "--limit", "1")["audit"]] == ["c"]
+    shown = inside.json("audit", "--limit", "2")
+    assert ([each["about"] for each in shown["audit"]], shown["more"]) == (["c", "b"], True)
+    assert inside.json("audit", "--limit", "3")["more"] is False
 
 
 @pytest.mark.usefixtures("redis")
 def test_where_nobody_has_done_anything_it_says_so(inside: InProcess) -> None:
     result = inside("audit")
     assert (result.code, result.out, "no operator has done anything yet" in result.err) == (0, "", True)
-    assert inside.json("audit") == {"audit": []}
+    assert inside.json("audit") == {"audit": [], "more": False}

@@ -169,7 +169,7 @@ def test_what_only_counts_or_fails_leaves_no_entry(olga: httpx.Client) -> None:
     assert olga.post("/v1/dead/purge", json={"ids": ["nothing"]}).json()["purged"] == 0
     assert olga.delete("/v1/pause").status_code == 404
     assert olga.post("/v1/limits/apply", content="limits: [").status_code == 422
-    assert olga.get("/v1/audit").json() == {"audit": []}
+    assert olga.get("/v1/audit").json() == {"audit": [], "more": False}
 
 
 LETTERS: Final[tuple[tuple[str, dict[str, Any], str], ...]] = (
@@ -228,5 +228,8 @@ def test_what_is_paused_already_stays_as_it_is_and_leaves_no_further_entry(olga:
     for path, words in (("/v1/pause", ()), ("/v1/pause/chatter", ("chatter",))):
         assert [olga.put(path, json={"why": why}).status_code for why in ("first", "second")] == [204, 204]
         assert run("pause", *words, "--why", "third", DISPATCHER_REDIS_URL=redis_url).code == 0
-    trail = olga.get("/v1/audit").json()["audit"]
-    assert [(each["about"], each["why"]) for each in reversed(trail)] == [("*", "first"), ("chatter", "first")]
+    trail = olga.get("/v1/audit?limit=2").json()
+    assert [(each["about"], each["why"]) for each in reversed(trail["audit"])] == [("*", "first"), ("chatter", "first")]
+    assert trail["more"] is False
+    shown = olga.get("/v1/audit?limit=1").json()
+    assert ([each["about"] for each in shown["audit"]], shown["more"]) == (["chatter"], True)
