@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -38,14 +38,18 @@ class _UnreadableError(ConfigError):
 
 
 def load_settings(
-    env: Mapping[str, str] | None = None, env_file: Path | None = ENV_FILE, *, for_posts: bool = True
+    env: Mapping[str, str] | None = None,
+    env_file: Path | None = ENV_FILE,
+    *,
+    for_posts: bool = True,
+    needed: Collection[str] = (),
 ) -> tuple[Settings, tuple[str, ...]]:
     """The settings and a sentence for each warning: a variable that is not known, a line not understood.
 
     The environment (``env``, else the process's own) goes before ``env_file``, and in each of them a
     ``DISPATCHER_`` name before the name another program uses. A missing ``env_file`` is no fault, ``None``
     reads none. Values in it are taken as they are: nothing is interpolated. Unless they are ``for_posts``, the file of
-    a token or webhook that cannot be read is no fault.
+    a token or webhook that cannot be read is no fault. Where some settings are ``needed``, all others count as not set.
 
     Raises ``ConfigError`` with every fault at once, and behind them the warnings, one of which may be the cause; it
     names variables and never shows a secret.
@@ -55,6 +59,8 @@ def load_settings(
     values: dict[str, str] = {}
     names: dict[str, str] = {}
     for variable in variables():
+        if needed and variable.field not in needed:
+            continue
         try:
             found = _find(variable, sources)
             if found is None:

@@ -107,7 +107,7 @@ def load_server_settings() -> AnySettings:
         return plain
     from dispatcher.settings.loading import load_settings
 
-    return load_settings(for_posts=False)[0]
+    return load_settings(for_posts=False, needed=_OF_SERVER)[0]
 
 
 def plain_settings(env: Mapping[str, str], env_file: Path | None, needed: Collection[str] = ()) -> PlainSettings | None:

@@ -67,6 +67,14 @@ def test_it_is_ready_while_nothing_keeps_events_from_being_posted(redis_url: str
     assert answer.out.startswith("ready: namespace dispatcher on ")
 
 
+@pytest.mark.parametrize("data_dir", ["data", "~/data"])
+def test_a_setting_that_names_no_server_is_not_looked_at(redis_url: str, data_dir: str) -> None:
+    """A home folder is read by the full reader of settings."""
+    others = {"DISPATCHER_DATA_DIR": data_dir, "DISPATCHER_LEASE": "soon", "DISPATCHER_SLACK_TOKEN": "a b"}
+    answer = run("health", "--ready", DISPATCHER_REDIS_URL=redis_url, **others)
+    assert (answer.code, answer.out[:7], answer.err) == (0, "ready: ", "")
+
+
 def pause_posting(redis: Redis) -> str:
     code, now_us = "token_revoked", round(time.time() * US)
     redis.hset(KEYS.pause, mapping={"kind": "operator", "code": code, "detail": "", "since": now_us, "probe": now_us})
