@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -99,8 +99,7 @@ def audited(desk: Desk, what: str, *, about: str = "", why: str = "", count: int
     from dispatcher.cli.options import operator
     from dispatcher.store.audit import Action
 
-    with suppress(GateUnavailable):
-        desk.audit.note(Action(operator(), "cli", what, about, why, count))
+    desk.audit.note(Action(operator(), "cli", what, about, why, count))
 
 
 @contextmanager
