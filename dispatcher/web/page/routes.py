@@ -16,12 +16,15 @@ from starlette.routing import Route
 
 from dispatcher.app.documents.acted import letter_of
 from dispatcher.app.documents.events import explained_document, parked_document
+from dispatcher.app.documents.recent import is_suppressed
 from dispatcher.app.operating import Desk
 from dispatcher.core.explain import clock_of, ended
 from dispatcher.core.limits import ENDING
+from dispatcher.core.matchers import MAX_MATCHERS
 from dispatcher.core.rendering import text_of
+from dispatcher.core.silences import MOST_BYTES
 from dispatcher.core.states import DEADLY, WAITING
-from dispatcher.core.typed_instants import read_start
+from dispatcher.core.typed_instants import read_start, read_when
 from dispatcher.core.units import US
 from dispatcher.errors import ConfigError, GateUnavailable
 from dispatcher.store.counts import OUTCOMES
@@ -44,7 +47,9 @@ SHOWN: Final = 50
 """Rows of a list."""
 
 MOST_ID: Final = 400
-MOST_MATCHERS: Final = 1_000
+MOST_MATCHERS: Final = MOST_BYTES + MAX_MATCHERS
+"""Characters: what a silence may have, and a blank behind each matcher."""
+
 LIVE: Final = "x-live"
 """A request with this header asks only for the part of the page that changes."""
 
@@ -59,6 +64,8 @@ _CHALLENGE: Final = 'Basic realm="dispatcher", charset="UTF-8"'
 """Only at this challenge does a browser ask a person for a token."""
 
 _ENDING: Final = [each.value for each in ENDING]
+_FIRST_US: Final = 10**9 * US
+"""The first instant that ``read_when`` takes in seconds."""
 
 Facts: TypeAlias = dict[str, Any]
 View: TypeAlias = Callable[[Request], Facts]
@@ -163,12 +170,14 @@ class Page:
         async def answer(request: Request, body: bytes) -> Response:
             asked = Asked.in_form(body)
             confirmed = asked.flag("confirmed")
-            fields = asked.given()
+            given = fields = asked.given()
+            if not confirmed:
+                fields = _as_of(given, await self._threads.run(self._desk.dead_letters.now_us))
             done = await act.run(request, Asked({**fields, "dry_run": not confirmed}))
             if confirmed:
                 said = {act.done: done[act.done], "more": "true"} if done["more"] else {act.done: done[act.done]}
                 return RedirectResponse(f"/dead?{urlencode(said)}", HTTPStatus.SEE_OTHER)
-            shown = {"act": act, "fields": fields, "matched": done["matched"], "more": done["more"]}
+            shown = {"act": act, "asked": given, "fields": fields, "matched": done["matched"], "more": done["more"]}
             return await self._answers("confirm", lambda: shown, of="dead")
 
         return answer
@@ -248,7 +257,8 @@ class Page:
         given, category = asked.given(), asked.text("category")
         if faults := asked.faults():
             return {"asked": given, "faults": faults}
-        found = (each for each in self._desk.decisions.suppressed() if category in {None, each.category})
+        kept = self._desk.decisions.suppressed()
+        found = (each for each in kept if is_suppressed(each.reason) and category in {None, each.category})
         causes, newest, is_all = views.causes(found, SHOWN)
         status = self._looks.look().status
         begin_us = status.snapshot.now_us - views.PAUSE_US
@@ -281,7 +291,7 @@ class Page:
             return {**shown, "faults": faults}
         parked = parked_filter(Asked({name: given[name] for name in ("category", "text") if name in given}))
         events = self._desk.parked(self._looks.look().limits.policy)
-        has_ended = not given.keys().isdisjoint({"outcome", "reason"})
+        has_ended = not given.keys().isdisjoint({"outcome", "reason", "since", "before"})
         waits = search(() if has_ended else events.pages(parked(events)), SHOWN)
         decisions = self._desk.decisions
         found = search(decisions.pages(wanted(decisions)), SHOWN)
@@ -382,6 +392,24 @@ def _text_of(letter: DeadLetter) -> str:
     """What its event says; '' where there is none."""
     event = letter.event()
     return "" if event is None else text_of(event)
+
+
+def _as_of(given: dict[str, Any], now_us: int) -> dict[str, Any]:
+    """The fields with their instants as they are now: what dies later is not meant.
+
+    Fields that name ids stay as they are, and so do those that will be refused.
+    """
+    is_all = given.get("all") == "true"
+    if "ids" in given or given.keys().isdisjoint(DEAD_FILTERS) != is_all:
+        return given
+    fields = {name: value for name, value in given.items() if name != "all"}
+    try:
+        instants = {name: read_when(given[name])(now_us) for name in ("since", "before") if name in given}
+    except (ValueError, OverflowError):
+        return given
+    for name, at_us in ({"before": now_us} | instants).items():
+        fields[name] = f"{max(_FIRST_US, min(at_us, now_us)) / US:.6f}"
+    return fields
 
 
 def _frame(name: str, *, may_operate: bool, needs_tokens: bool) -> Facts:

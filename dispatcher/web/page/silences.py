@@ -1,4 +1,4 @@
-"""The view of silences: those that there are, and those that have ended."""
+"""The view of silences: those that there are, and those that have ended; of mutes that have ended the audit tells."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ def ended(entries: Sequence[Mapping[str, Any]], kept: Sequence[Kept]) -> list[di
     """Those that the audit trail tells of and that are no more, the newest first.
 
     ``ended`` is the entry of who has ended it by hand; None where it has ended by itself.
+    Mutes are left out: the trail does not say which entries are about the same one.
     """
     return list(_ended(entries, kept))[:_ENDED]
 
