@@ -37,7 +37,8 @@ local intake = module(function(intake)
   local refused = {} -- groups that the pre-check ends, for the books, with what the answer says of them
   local groups = {} -- of each mark that the pre-check looked at, or false
   local may_be_over = false -- whether an event without a mark was handed out: it may tell of a recovery, which ends repeats
-  local told_of, scopes, plain = {}, {}, {} -- of the pre-check, by the numbers of scopes: what is said of them, views, from when on they have room
+  local named = {} -- of the pre-check: what its text says, by name
+  local scopes, plain = {}, {} -- of the pre-check, by the numbers of scopes: views, from when on they have room
   local denials = {} -- of the pre-check, by category
 
   function intake.count()
@@ -271,16 +272,18 @@ local intake = module(function(intake)
     return rows
   end
 
-  -- What the text of the pre-check says under a name, or nil.
+  -- What the text of the pre-check says under a name, or false.
   local function named_in(text, name)
-    local _, before = string.find(text, '\n' .. name .. '\t', 1, true)
-    return before and cjson.decode(string.sub(text, before + 1, (string.find(text, '\n', before, true) or 0) - 1))
+    if named[name] == nil then
+      local _, before = find(text, '\n' .. name .. '\t', 1, true)
+      named[name] = before and cjson.decode(string.sub(text, before + 1, (find(text, '\n', before, true) or 0) - 1)) or false
+    end
+    return named[name]
   end
 
   -- What the text says of a scope: name, windows, and what each window tells.
   local function scope_of(text, number)
-    told_of[number] = told_of[number] or named_in(text, '@' .. digits(number))
-    return told_of[number]
+    return named_in(text, '@' .. digits(number))
   end
 
   -- The number of a scope; opens it.
@@ -362,7 +365,7 @@ local intake = module(function(intake)
       return false
     end
     local name = 'once:' .. about
-    local is_known, holder, until_us, since = pcall(slots.holder, at.scope_prefix .. name, facts[1], at.now)
+    local is_known, holder, until_us, since = pcall(slots.plain_holder, at.scope_prefix .. name, facts[1], at.now)
     if not is_known or not holder then
       return false
     end

@@ -78,6 +78,16 @@ local slots = module(function(slots)
     end
   end
 
+  -- The same at a glance, by what is stored.
+  function slots.plain_holder(key, us, now)
+    local newest = call('ZRANGE', key, -1, -1, 'WITHSCORES')
+    local score = number_of(newest[2])
+    if not score or score >= HELD then
+      return slots.holder(key, us, now)
+    end
+    return score + us > now and newest[1] or nil, score + us, score
+  end
+
   -- At a glance, without a view: from when on a scope has room for one more, at or before `now` if it has room already, and which
   -- of its windows says so. A full window with held slots is plain only if it counts held slots and exactly as many slots are
   -- stored as it allows: then the first one that leaves makes room. Nothing in all other cases with held slots, and for windows of
