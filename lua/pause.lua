@@ -21,9 +21,13 @@ local at = K
 at.now = microseconds(call.now)
 local was = plan.hget(at.paused, call.what) and 1 or 0
 
+local is_cooldown = plan.hget(at.pause, 'kind') == 'cooldown' -- as long as Slack has said: nobody can put that right
+
 local function let_all_try()
-  plan.hset(at.pause, 'probe', digits(at.now))
-  plan.hset(at.pause, 'prober', '')
+  if not is_cooldown then
+    plan.hset(at.pause, 'probe', digits(at.now))
+    plan.hset(at.pause, 'prober', '')
+  end
   local channels = redis.call('HKEYS', at.failures)
   for n = 1, math.min(#channels, PAGE) do
     if plan.zscore(at.cooldowns, channels[n]) then
@@ -54,7 +58,7 @@ else
   end
   if call.what == '*' and redis.call('EXISTS', at.pause) == 1 then
     let_all_try()
-    was = 1
+    was = is_cooldown and was or 1
   end
   if math.min(plan.zlowest(at.lines), plan.zlowest(at.timers)) < math.huge then -- in a pause `take` names no such instant
     plan.ring(at.wake)

@@ -155,20 +155,30 @@ local function open_keys(event, key, members)
   end
 end
 
+-- Whether an event that waits or is in flight has taken the key. No event of the subject does: it is one about something else.
+local function is_held_by_another(name)
+  local holder = slots.holder(at.scope_prefix .. name, math.huge, at.now)
+  local id = holder and string.match(holder, ' (.*)$')
+  return id and plan.hget(at.events, id) ~= nil
+end
+
 -- Lets the keys go that events of the subject have taken, and notes the repeats of its newest message that were counted under them.
 -- Those of another message are told in that one.
 local function free_keys(event, key)
   local count, editable = 0, 0
   for name, tally in pairs(keys_of(event, key)) do
+    local is_kept = is_held_by_another(name)
     local is_taken = plan.zfirst(at.scope_prefix .. name) ~= nil
-    plan.del(at.scope_prefix .. name)
     local its_name = plan.hget(at.tally_prefix .. tally, 'name')
+    if not is_kept then
+      plan.del(at.scope_prefix .. name)
+    end
     if its_name and its_name == plan.hget(key, 'name') then
       local its_count, its_editable = digest.drop_repeats(at, tally, at.tally_prefix .. tally)
       count, editable = count + its_count, math.max(editable, its_editable)
     elseif not (is_taken or plan.hget(at.tally_prefix .. tally, 'ts')) then -- the failure that they repeat was cancelled
       digest.drop_repeats(at, tally, at.tally_prefix .. tally)
-    else
+    elseif not is_kept then
       digest.close_repeats(at, tally, at.tally_prefix .. tally)
     end
   end

@@ -102,7 +102,7 @@ class Limit:
                 f"limit window {self.window_us!r} us, expected a whole number from 1 to {MAX_WINDOW_US} (366d)"
             )
         if type(self.kind) is not Kind:
-            raise ValueError(f"limit kind {self.kind!r}, expected Kind.ROLLING or Kind.FIXED")
+            raise ValueError(f"limit kind {self.kind!r}, expected a Kind")
 
     @classmethod
     def parse(cls, text: str) -> Self:

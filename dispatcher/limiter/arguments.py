@@ -105,6 +105,13 @@ def checked_id(id_: str | None) -> str:
     return id_
 
 
+def given_id(id_: str | None) -> str:
+    """The id under which slots were taken; raises as ``checked_id``, and for None too: a new id has taken none."""
+    if id_ is None:
+        raise ValueError(f"id None, expected {A_NAME}")
+    return checked_id(id_)
+
+
 def checked_cost(cost: int, demands: tuple[Demand, ...] = ()) -> int:
     """How many slots a request takes at once; raises ``ValueError`` for more than each limit it asks can ever hold."""
     if type(cost) is not int or not 1 <= cost <= MAX_COST:

@@ -22,6 +22,7 @@ from dispatcher.limiter.arguments import (
     checked_scopes,
     checked_timeout,
     checked_version,
+    given_id,
     new_version,
     releasable,
     slot_of,
@@ -180,7 +181,7 @@ class Limiter:
 
     def release(self, scopes: Scopes, id: str, *, cost: int = 1) -> bool:  # noqa: A002 - the field's word
         """Give back the slots of an id, taken with that cost; whether a limit still counted any. Who waits is woken."""
-        slot = slot_of(checked_id(id), checked_cost(cost))
+        slot = slot_of(given_id(id), checked_cost(cost))
         call = self._calls.release(slot, releasable(checked_scopes(scopes)), cost)
         return bool(self._ask(self._release, call))
 
@@ -213,7 +214,9 @@ class Limiter:
             answer: bytes = script(call.keys, call.arguments(now_us))
         except ResponseError as failure:
             if is_wrong_type(failure):
-                raise wrong_type({key: self._client.type(key) for key in call.keys}) from failure
+                with in_our_words():
+                    kinds = {key: self._client.type(key) for key in call.keys}
+                raise wrong_type(kinds) from failure
             raise refusal(failure) from failure
         except GateUnavailable as error:
             raise unauthorised(error) or error from error.__cause__

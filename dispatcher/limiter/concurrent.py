@@ -23,6 +23,7 @@ from dispatcher.limiter.arguments import (
     checked_scopes,
     checked_timeout,
     checked_version,
+    given_id,
     new_version,
     releasable,
     slot_of,
@@ -171,7 +172,7 @@ class AsyncLimiter:
 
     async def release(self, scopes: Scopes, id: str, *, cost: int = 1) -> bool:  # noqa: A002 - the field's word
         """As ``Limiter.release``."""
-        slot = slot_of(checked_id(id), checked_cost(cost))
+        slot = slot_of(given_id(id), checked_cost(cost))
         call = self._calls.release(slot, releasable(checked_scopes(scopes)), cost)
         return bool(await self._call("release", call))
 
@@ -214,7 +215,9 @@ class AsyncLimiter:
             return await self._scripts[name](call.keys, call.arguments(now_us))
         except ResponseError as failure:
             if is_wrong_type(failure):
-                raise wrong_type({key: await self._client.type(key) for key in call.keys}) from failure
+                with in_our_words():
+                    kinds = {key: await self._client.type(key) for key in call.keys}
+                raise wrong_type(kinds) from failure
             raise refusal(failure) from failure
         except GateUnavailable as error:
             raise unauthorised(error) or error from error.__cause__

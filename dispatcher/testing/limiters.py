@@ -23,6 +23,7 @@ from dispatcher.limiter.arguments import (
     checked_scopes,
     checked_timeout,
     checked_version,
+    given_id,
     new_version,
     releasable,
 )
@@ -219,7 +220,7 @@ class FakeLimiter(Limiter):
 
     def release(self, scopes: Scopes, id: str, *, cost: int = 1) -> bool:  # noqa: A002 - as Limiter
         """As ``Limiter.release``."""
-        demands, owner = releasable(checked_scopes(scopes)), (checked_id(id), checked_cost(cost))
+        demands, owner = releasable(checked_scopes(scopes)), (given_id(id), checked_cost(cost))
         self._slots.call()
         with self._lock:
             return self._slots.release(owner, demands)

@@ -58,7 +58,7 @@ def test_a_window_of_no_length_is_refused(window_us: Wrong) -> None:
 
 @pytest.mark.parametrize("kind", ["rolling", "sliding", "", None, 7])
 def test_a_kind_that_is_none_is_refused(kind: Wrong) -> None:
-    with pytest.raises(ValueError, match=r"limit kind .*, expected Kind.ROLLING or Kind.FIXED"):
+    with pytest.raises(ValueError, match=r"limit kind .*, expected a Kind"):
         Limit(5, window_us=60 * US, kind=kind)
 
 
@@ -146,6 +146,11 @@ def test_an_id_that_cannot_be_is_refused_before_anything_is_written(
     ):
         call(limiter, USER, id_)
     assert not redis.keys()
+
+
+def test_nothing_is_given_back_without_an_id(limiter: Limiter) -> None:
+    with pytest.raises(ValueError, match="id None, expected a text"):
+        limiter.release(USER, cast("Any", None))
 
 
 COST_CALLS: Final[dict[str, Callable[[Limiter, Any], object]]] = {
@@ -396,6 +401,25 @@ def test_a_version_that_the_server_does_not_let_be_set_is_refused(redis_url: str
                 limiter.enforce("7")
         with pytest.raises(GateRefused, match=r"^Redis refused the limiter's call: .*set"):
             asyncio.run(enforce())
+    finally:
+        redis.acl_deluser("reader")
+
+
+def test_where_the_server_does_not_tell_a_type_the_refusal_says_so(redis_url: str, redis: Database) -> None:
+    async def acquire() -> None:
+        async with redis_asyncio(redis_url, username="reader", password="any") as client:
+            await AsyncLimiter(client, namespace="shop").try_acquire(USER)
+
+    redis.set("{shop}:scope:" + USER.name, "a text")
+    redis.acl_setuser("reader", enabled=True, nopass=True, commands=["+@all", "-type"], keys=["*"])
+    try:
+        with (
+            Redis.from_url(redis_url, username="reader", password="any") as client,
+            pytest.raises(GateRefused, match=r"^Redis refused the limiter's call: .*type"),
+        ):
+            Limiter(client, namespace="shop").try_acquire(USER)
+        with pytest.raises(GateRefused, match=r"^Redis refused the limiter's call: .*type"):
+            asyncio.run(acquire())
     finally:
         redis.acl_deluser("reader")
 

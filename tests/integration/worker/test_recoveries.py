@@ -672,6 +672,21 @@ def test_a_recovery_that_waits_frees_the_key_of_its_own_failure_alone(stage: Sta
     assert ends(stage) == {"g": "sent ok", "h": "dropped repeat", "r": "parked resolved"}
 
 
+def test_a_recovery_leaves_the_key_to_a_failure_of_something_else_that_waits(stage: Stage, ann: Worker) -> None:
+    host = {"host": "h1"}
+    fire(stage, "g", category="labels", key="other", labels=host)
+    ann.go(free=0)
+    fire(stage, "f", category="labels", labels=host)
+    resolve(stage, "r", "labels", labels=host)
+    fire(stage, "h", category="labels", labels=host)
+    for _ in range(3):
+        ann.run()
+    assert ann.desk.posts == ["g"]
+    assert ends(stage) == {
+        "f": "dropped repeat", "g": "sent ok", "h": "dropped repeat", "r": "dropped unposted",
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("category", ["once", "counted"])
 def test_a_recovery_that_waits_for_an_older_one_frees_the_key(stage: Stage, ann: Worker, category: str) -> None:
     fire(stage, "f", "f2", category=category)
