@@ -95,8 +95,8 @@ local function park(event, header, payload)
     plan.zadd(at.scheduled, event.begins_us, event.id)
   elseif event.place ~= 'line' then
     local from = event.place == 'scan' and leases.marked(at, header) or at.now
-    local is_by_limits = string.find(event.why_parked[1], '^limit:') or event.why_parked[1] == 'quiet'
-    local instant = is_by_limits and is_stale and at.now or math.max(at.now, event.until_us or from + event.wait_us)
+    local is_limited = string.find(event.why_parked[1], '^limit:')
+    local instant = is_limited and is_stale and at.now or math.max(at.now, event.until_us or from + event.wait_us)
     header.timer, header.why = true, event.why_parked
     if event.said and event.said.code and not event.scan then
       header.code = event.said.code

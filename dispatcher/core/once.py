@@ -66,9 +66,7 @@ class Once:
 
     def _about(self, event: Event) -> tuple[str, ...] | None:
         if self.by == BY_TEXT:
-            from dispatcher.core.rendering import text_of  # it needs the policy, which needs this
-
-            text = without_volatile(text_of(event))
+            text = without_volatile(event.text)
             return (text,) if text else None
         if self.by == BY_KEY:
             key = event.once_key or event.dedup_key

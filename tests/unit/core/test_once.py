@@ -51,17 +51,13 @@ def test_events_of_the_same_values_of_all_labels_are_about_the_same() -> None:
     )
 
 
-def test_by_text_events_of_blocks_alone_say_what_their_blocks_say() -> None:
-    def of(*texts: str) -> Event:
-        return Event("alerts", blocks=[{"type": "markdown", "text": text} for text in texts])
-
-    assert name(of("disk full"), "text") == name(Event("alerts", "disk full"), "text") != name(of("door open"), "text")
-    assert name(Event("alerts", blocks=[{"type": "divider"}]), "text") is None
-
-
 @pytest.mark.parametrize("by", ["dedup_key", ("instance",)])
 def test_an_event_that_does_not_say_what_it_is_about_is_not_asked(by: By) -> None:
     assert name(Event("alerts", "disk full", labels={"alertname": "Disk"}), by) is None
+
+
+def test_by_text_an_event_of_blocks_alone_is_not_asked() -> None:
+    assert name(Event("alerts", blocks=[{"type": "divider"}]), "text") is None
 
 
 def test_a_recovery_is_not_asked() -> None:
