@@ -17,7 +17,7 @@
 --           may not be edited yet; this one was parked until then. edit: fields of the message, as in include/subjects.lua.
 --           lost: this worker holds it no more: its lease was taken over, or its header cannot be read and it is the next to be
 --           taken.
--- Keys of subjects, lines and slots are built from names in the call and in headers.
+-- Keys of subjects, tallies, lines and slots are built from names in the call and in headers.
 -- @include prelude
 -- @include plan
 -- @include record
@@ -205,6 +205,7 @@ local function resolve(event)
   end
   if not is_newer then
     silences.resolve(at, about[subjects.NAME], instant)
+    digest.note_recovery(at, event.category, about[subjects.NAME], instant)
   end
   local own, posted = plan.hget(key, 'm' .. digits(seq)), plan.hget(key, 'posted')
   local has_freed = plan.hget(key, 'freed') == digits(seq) -- and its worker died then

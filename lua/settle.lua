@@ -47,8 +47,6 @@
 --               with an unknown delivery status,
 --               "why_parked": [reason, code | null] of an event on a timer; if a limit refused it and other limits are in force,
 --               it goes at once,
---             "hushed": {"key": position, "subject"} of a recovery without a message: the tally of quiet hours that may have
---               counted what is over now, and the name of that,
 --             "tally": {"id", "key": position, "delay_us", "samples", "why": instead of the event's | absent} | absent: counts an event that a
 --               limit ends, or quiet hours until "until_us"; then "subject" is the name of what it is about; or
 --               {"key": position} of a digest message; its "told" says what it has done (include/digest.lua)}, ...],
@@ -316,11 +314,9 @@ local function settle(event)
     event.tally.key = KEYS[event.tally.key]
     digest.suppress(at, event.tally, 1, event.tally.why or event.why, event.tally.samples)
     if event.tally.subject then
-      digest.note_firing(event.tally.key, event.tally.subject, header.seq and subjects.over(at, event.about, header.seq))
+      local instant, is_over = tonumber(event.about[subjects.INSTANT]), header.seq and subjects.over(at, event.about, header.seq)
+      digest.note_firing(event.tally.key, event.tally.subject, instant, is_over)
     end
-  end
-  if event.hushed then
-    digest.note_recovery(KEYS[event.hushed.key], event.hushed.subject)
   end
   if event.outcome ~= 'parked' and not is_digest_message then
     accounting.count_ended(event.outcome, header.counted, 1, event.why, true)

@@ -430,10 +430,6 @@ def _counted(settlement: Settlement, table: Table) -> dict[str, Any]:
             about = subject_of(leased)
             named = {} if about is None or leased.event.is_resolved else {"subject": about.name}
             return {"tally": table.tally(counting, leased.event) | {"until_us": hush.until_us, **named}}
-        case Settlement(Leased() as leased, outcome=Dropped(reason=Reason.UNPOSTED)):
-            about = subject_of(leased)
-            hushed = table.tally_of(f"{Telling.QUIET}:{leased.event.category}")
-            return {} if about is None else {"hushed": {"key": hushed, "subject": about.name}}
         case _:
             return {}
 

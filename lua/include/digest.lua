@@ -8,7 +8,8 @@
 --                 since: the first instant after the digest message was taken; edit: from when on it may look again;
 --                 shown: how many Slack was told of; channel, ts: of that message; next: when another may be posted;
 --                 failed: that it cannot be posted was told; snap: JSON of all this, as the digest message was last given it;
---                 of:SUBJECT: of quiet hours, '1' where what an event is about fails, '0' where that is over; resolved: how many are;
+--                 of:SUBJECT: of quiet hours, the instant of the newest event about what fails, '0' where that is over; resolved: how many
+--                 are over;
 --                 buffered: id of the buffered single, which is parked; name: its name, if that is another; words: its text and
 --                 labels for the record; remember: '1' if it is to be remembered.
 --                 Lives until its digest message has told of all, or the buffered single has left. That of repeats,
@@ -202,27 +203,28 @@ local digest = module(function(digest)
     return joined
   end
 
-  -- The tally of quiet hours has counted an event about something that fails; `is_over`: a recovery came before it. `resolved` of
-  -- these are over since.
-  function digest.note_firing(key, subject, is_over)
-    local field = 'of:' .. subject
+  -- The tally of quiet hours has counted an event, of this instant, about something that fails; `is_over`: a recovery came before
+  -- it. `resolved` of these are over since.
+  function digest.note_firing(key, subject, instant, is_over)
+    local field, resolved = 'of:' .. subject, number_in(key, 'resolved') or 0
     local was = plan.hget(key, field)
-    if is_over and was then
+    if is_over and was or not was and plan.hlen(key) >= MOST_SUBJECTS then
       return
+    elseif is_over then
+      resolved = resolved + 1
     elseif was == '0' then
-      plan.hset(key, 'resolved', digits(math.max(0, (number_in(key, 'resolved') or 0) - 1)))
+      resolved = math.max(0, resolved - 1)
     end
-    if was or plan.hlen(key) < MOST_SUBJECTS then
-      plan.hset(key, field, '1')
-    end
-    if is_over then
-      digest.note_recovery(key, subject)
-    end
+    plan.hset(key, field, is_over and '0' or digits(math.max(1, instant, whole_of(was) or 0)))
+    plan.hset(key, 'resolved', digits(resolved))
   end
 
-  -- What the tally may have counted an event about is over.
-  function digest.note_recovery(key, subject)
-    if plan.hget(key, 'of:' .. subject) == '1' then
+  -- What the tally of quiet hours may have counted an event about was over at `instant`. An instant that lies ahead is from before a
+  -- step back of the clock: it counts as earlier.
+  function digest.note_recovery(at, category, subject, instant)
+    local key = at.tally_prefix .. 'quiet:' .. category
+    local since = whole_of(plan.hget(key, 'of:' .. subject)) or 0
+    if since > 0 and (since <= instant or since > at.now) then
       plan.hset(key, 'of:' .. subject, '0')
       plan.hset(key, 'resolved', digits((number_in(key, 'resolved') or 0) + 1))
     end

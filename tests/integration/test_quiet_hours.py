@@ -338,6 +338,54 @@ def test_it_tells_how_many_of_the_things_that_it_counts_are_over(stage: Stage, a
     assert stage.snapshot().by_category("dropped") == {"talk": 5}
 
 
+@pytest.mark.parametrize("can_update", [True, False])
+def test_it_counts_as_over_what_a_message_about_an_earlier_failure_says(
+    stage: Stage, ann: Worker, *, can_update: bool
+) -> None:
+    ann.desk.can_update = can_update
+    until(stage, NOON_US - 7_200 * US - 60 * US)
+    send(stage, "before", category="talk", dedup_key="db1")
+    ann.run()
+    until(stage, START_US)
+    send(stage, "a", category="talk", dedup_key="db1")
+    ann.run()
+    send(stage, "a-over", category="talk", dedup_key="db1", status="resolved")
+    ann.run()
+    assert len(ann.desk.edits) == can_update
+    until(stage, NOON_US)
+    ann.run()
+    ((_, lines),) = digests(ann)
+    assert lines[0].startswith(f"{1 if can_update else 2} *talk* in quiet hours (tea)")
+    assert lines[0].endswith(", 1 resolved meanwhile")
+
+
+def test_an_older_recovery_makes_nothing_over_that_it_counts(stage: Stage, ann: Worker) -> None:
+    send(stage, "a", category="talk", dedup_key="db1", created_at=START_US / US - 60)
+    ann.run()
+    send(stage, "old", category="talk", dedup_key="db1", created_at=START_US / US - 90)
+    ann.run()
+    send(stage, "over", category="talk", dedup_key="db1", status="resolved", created_at=START_US / US - 75)
+    ann.run()
+    until(stage, NOON_US)
+    ann.run()
+    ((_, lines),) = digests(ann)
+    assert lines[0].startswith("2 *talk* in quiet hours (tea)")
+    assert "resolved" not in lines[0]
+
+
+def test_it_counts_as_over_what_was_counted_before_a_step_back_of_the_clock(stage: Stage, ann: Worker) -> None:
+    until(stage, START_US + 1_800 * US)
+    send(stage, "a", category="talk", dedup_key="db1")
+    ann.run()
+    ann.notice_step(-1_200 * US)
+    send(stage, "over", category="talk", dedup_key="db1", status="resolved")
+    ann.run()
+    until(stage, NOON_US + 3_600 * US)
+    ann.run()
+    ((_, lines),) = digests(ann)
+    assert lines[0].endswith(", 1 resolved meanwhile")
+
+
 def test_what_waits_for_the_end_and_is_over_before_is_never_posted(stage: Stage, ann: Worker) -> None:
     send(stage, "a", category="errors", dedup_key="db1")
     send(stage, "b", category="errors", dedup_key="db2")
