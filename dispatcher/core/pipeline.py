@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Protocol, assert_never
 from dispatcher.core import reconciliation, recovery, transitions
 from dispatcher.core.digests import DigestMessages
 from dispatcher.core.limits import Admitted, Denied, FirstOf, Opening, Reason, Scope, all_scopes, is_repeat
-from dispatcher.core.policy import Backoff, Policy, limit_reason
+from dispatcher.core.policy import Backoff, Policy, is_quiet_line, limit_reason
 from dispatcher.core.ports import Admitting, Asking, Gate, Observer, Outbox, Overtaken, Sink, Standby
 from dispatcher.core.posts import Message, PostResult, Retryable
 from dispatcher.core.rendering import message_for
@@ -348,6 +348,8 @@ class Dispatcher:
         held = [self._handler_of(each.leased).quiet(each, now_us) for each in batch.candidates]
         opens = {each.until.scope: each.until.wait_us for each in held if isinstance(each, Deferral) and each.until}
         self.outbox.expect([Opening(scope, now_us + left_us, 0) for scope, left_us in opens.items()])
+        if any(is_quiet_line(each.leased.line) for each in batch.candidates):
+            self.outbox.expect([Opening(scope, now_us, ROOM) for scope in self.policy.hours.over(now_us)])
         return self._hold(batch, held)
 
     def _hold(self, batch: Batch, held: Sequence[Settlement | Deferral | None]) -> Batch:

@@ -227,6 +227,10 @@ class QuietHours:
         """All that hold at the instant."""
         return [(each, span) for each in self._quiet if (span := self._span(each, now_us)) is not None]
 
+    def over(self, now_us: int) -> list[str]:
+        """The scopes of all that do not hold at the instant."""
+        return [QUIET_PREFIX + each.name for each in self._quiet if self._span(each, now_us) is None]
+
     def loud_until_us(self, category: str, now_us: int) -> int | None:
         """Until when no hours hold for the category; None if some hold at the instant."""
         until_us = now_us + _FARTHEST_US

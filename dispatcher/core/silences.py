@@ -32,7 +32,7 @@ SILENCE_PREFIX: Final = "silence:"
 """What the scopes begin with that silenced events wait for, and the ids of reports; the silence's id follows."""
 
 ROOM: Final = 100
-"""So many events that have waited for the end of a silence ask for room at once."""
+"""So many events that have waited for the end of a silence, or of quiet hours, ask for room at once."""
 
 _MOST_REMEMBERED: Final = 1_000
 

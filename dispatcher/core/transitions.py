@@ -116,6 +116,8 @@ def _waited_for(leased: Leased, terms: Terms) -> str:
     """What the event waited for last, in words."""
     if leased.line is not None:
         awaited = "the end of a silence" if leased.has_left_silence else "room in a limit"
+        if is_quiet_line(leased.line):
+            awaited = "the end of quiet hours, or room in a limit after it"
         return f"for {awaited} (in the line {leased.line})"
     reason, code = leased.why or (None, None)
     match reason:

@@ -166,7 +166,7 @@ local deferred = module(function(deferred)
       open_refused(at, 'shared', shared_at)
     end
     plan.hset(at.deferred, header.category, digits(count_of(plan.hget(at.deferred, header.category)) + 1))
-    local is_quiet = string.find(header.line, '^quiet:') or string.find(scope, '^quiet:')
+    local is_quiet = string.find(scope, '^quiet:') -- or the line itself, of what nobody has asked about
     accounting.park(at, header, string.find(scope, '^silence:') and 'silenced' or is_quiet and 'quiet' or 'limit')
     header.state = 'waiting'
     record.write(at, id, header, payload)

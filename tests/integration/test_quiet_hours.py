@@ -163,6 +163,43 @@ def test_after_the_end_what_waited_goes_within_the_limits_whatever_on_limit_says
     assert (stage.total("dropped"), stage.total("dead")) == (0, 0)
 
 
+def waits_in_the_books(stage: Stage) -> dict[str, int]:
+    found = stage.snapshot().counts.by_reason("parked")
+    return {reason: number for (_, reason), number in found.items() if number}
+
+
+def test_what_is_refused_after_the_end_waits_for_a_limit_in_the_books_too(stage: Stage, ann: Worker) -> None:
+    send(stage, *(f"e{n}" for n in range(8)), category="errors")
+    ann.run()
+    assert waits_in_the_books(stage) == {"quiet": 8}
+    until(stage, HALF_PAST_US)
+    ann.run()
+    assert waits_in_the_books(stage) == {"limit": 5}
+
+
+def test_what_a_dead_worker_gives_back_still_waits_for_the_end_in_the_books(
+    stage: Stage, ann: Worker, bob: Worker
+) -> None:
+    send(stage, "a", "b", category="errors")
+    ann.run()
+    until(stage, HALF_PAST_US)
+    assert len(ann.take().batch) == 1
+    stage.clock.forward(31)
+    for _ in range(2):  # the first call after a long time takes nothing over
+        bob.take(new=0, due=0)
+        stage.clock.forward(3)
+    assert waits_in_the_books(stage) == {"quiet": 2}
+
+
+def test_after_the_end_what_waited_asks_in_few_takes(stage: Stage, ann: Worker) -> None:
+    for n in range(50):
+        send(stage, f"x{n}", f"y{n}", category="hosts", labels={"host": f"h{n}"})
+    ann.run()
+    until(stage, HALF_PAST_US)
+    ann.run(takes=4)
+    assert (len(ann.desk.posts), stage.total("sent")) == (50, 50)
+
+
 @pytest.mark.parametrize(("category", "outcome"), [("errors", "dropped silenced"), ("kept", "dead silenced")])
 def test_after_the_end_what_waited_and_is_silenced_meanwhile_follows_on_limit(
     stage: Stage, ann: Worker, category: str, outcome: str
@@ -243,6 +280,10 @@ def test_an_event_that_is_too_old_before_the_end_expires(stage: Stage, ann: Work
     ann.run()
     (letter,) = stage.letters()
     assert letter["reason"] == "expired"
+    assert letter["detail"] == (
+        "waited longer than its max_age, for the end of quiet hours, or room in a limit after it"
+        " (in the line quiet:category:errors)"
+    )
     assert category_line(stage, "quiet:category:errors") == []
 
 
