@@ -47,7 +47,7 @@ from dispatcher.core.states import (
     Undecodable,
     is_digest_message,
 )
-from dispatcher.core.tally import Counting, Telling
+from dispatcher.core.tally import Counting
 from dispatcher.core.units import CONVERSATION_ID
 from dispatcher.errors import InvalidEvent
 from dispatcher.jsonio import decode_answer, encode
