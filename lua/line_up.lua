@@ -14,7 +14,7 @@
 --             "release": [KEYS position, ...] its slots in these go back | absent,
 --             "once": [KEYS position, window in us] of the scope of what it is about, which it holds while it stands in line | absent,
 --             "tally": {"id", "key": KEYS position, "delay_us", "why", "samples"} | absent: counts it, if it stands for the first
---             time,
+--             time; of one that waited for the end of quiet hours, if a limit refuses it for the first time,
 --             "about": as in include/subjects.lua | absent}, ...]}
 -- Returns   JSON {"events": ["go" | "full" | "lost" | ["over", us] | ["repeat", id, us | null, wait_us] | ["parked", scope, wait_us | null], ...]}
 --           go: nobody waits before it, ask the gate. full: as many of its category wait as may. repeat: the event of this id is
@@ -62,6 +62,11 @@ local function stood(header)
   return header.line and not string.find(header.line, '^silence:')
 end
 
+-- Whether it was counted when it stood before. In the line of quiet hours it waits for no limit until one refuses it.
+local function was_counted(header)
+  return stood(header) and (header.waited == 'limit' or not string.find(header.line, '^quiet:'))
+end
+
 -- Counts an event that waits for the end of a silence, once for each silence. It keeps no slot meanwhile. Returns until when it
 -- waits.
 local function silence(event, header)
@@ -106,7 +111,7 @@ local function line_up(event)
     end
   end
   leases.let_go(at, event.id, header, member and { [KEYS[event.once[1]]] = true } or {})
-  if event.tally and not stood(header) then
+  if event.tally and not was_counted(header) then
     event.tally.key = KEYS[event.tally.key]
     digest.suppress(at, event.tally, 1, event.tally.why, event.tally.samples)
   end

@@ -293,7 +293,8 @@ def denied(candidate: Candidate, verdict: Denied, policy: Policy) -> Settlement 
     gives_notice = counting is not None and counting.telling is Telling.NOTICE
     known = verdict if counting is None else counting.known(verdict)
     if leased.line is not None and is_quiet_line(leased.line):
-        return Deferral(candidate, leased.line, rule.max_parked, verdict, counting=counting)
+        told = counting if gives_notice else None
+        return Deferral(candidate, leased.line, rule.max_parked, verdict, counting=told)
     on_limit = OnLimit.DEAD_LETTER if leased.replays and rule.on_limit is OnLimit.DROP else rule.on_limit
     match on_limit:
         case OnLimit.DROP:

@@ -24,7 +24,7 @@ from dispatcher.core.limits import (
     is_once,
     refused_by,
 )
-from dispatcher.core.policy import EDITS, GUARANTEE_PREFIX, limit_reason
+from dispatcher.core.policy import EDITS, GUARANTEE_PREFIX, is_quiet_line, limit_reason
 from dispatcher.core.recovery import scope_of_key, subject_of, tally_id
 from dispatcher.core.rendering import cut
 from dispatcher.core.states import (
@@ -227,7 +227,10 @@ def deferral_row(
         row["release"] = [position for position in table.scopes(terms) if once is None or position != table.scope(once)]
     if once is not None:
         row["once"] = [table.scope(once), once.limits[0].window_us]
-    if (counting := deferral.counting) is not None and (not leased.line or leased.has_left_silence):
+    is_first = (
+        not leased.line or leased.has_left_silence or is_quiet_line(leased.line)
+    )  # of quiet hours the script knows
+    if (counting := deferral.counting) is not None and is_first:
         why = _told_to_tally("deferred", leased, counting, denied)
         row["tally"] = table.tally(counting, leased.event) | {"why": why}
     return row

@@ -17,6 +17,7 @@ from dispatcher.store.dead_letters import Filter
 from dispatcher.store.parked_events import ParkedFilter
 from dispatcher.store.silences import Wanted
 from tests.support.deferral import category_line, opens_at, send
+from tests.support.digests import tally
 from tests.support.doubles import START_US
 from tests.support.servers import Database
 from tests.support.stage import BACKOFF_US, UNPACED, Stage, Worker, policy_from, sentence
@@ -33,10 +34,11 @@ categories:
   kept: {on_limit: dead-letter}
   chatter: {on_limit: digest, digest_delay: 60s}
   folds: {on_limit: digest, digest_delay: 60s}
+  noted: {on_limit: defer, notice: true, digest_delay: 60s}
   hosts: {limits: [], per_label: {host: [1/30m]}}
 quiet:
   noon: {times: ["10:00-12:00"], zone: UTC, categories: [drops], unless: {priority: high, severity: crit*}, then: drop}
-  siesta: {times: ["10:30-12:30"], zone: UTC, categories: [later, kept, hosts, errors, folds], then: defer}
+  siesta: {times: ["10:30-12:30"], zone: UTC, categories: [later, kept, hosts, errors, folds, noted], then: defer}
   tea: {times: ["10:00-12:00"], days: [mon-fri], zone: UTC, categories: [chatter, talk], then: digest}
 """
 """The stage begins on a Wednesday at 10:53:20, UTC."""
@@ -161,6 +163,36 @@ def test_after_the_end_what_waited_goes_within_the_limits_whatever_on_limit_says
     ann.run()
     assert ann.desk.posts == ids[:6]
     assert (stage.total("dropped"), stage.total("dead")) == (0, 0)
+
+
+def test_a_notice_counts_once_what_waited_and_is_refused_after_the_end(stage: Stage, ann: Worker) -> None:
+    send(stage, *(f"e{n}" for n in range(9)), category="noted")
+    ann.run()
+    until(stage, HALF_PAST_US)
+    for _ in range(30):
+        ann.run()
+        stage.clock.forward(600)
+    assert [each for each in ann.desk.posts if each.startswith("e")] == [f"e{n}" for n in range(9)]
+    first, last = (each.text for each in ann.desk.messages if "over 3/30m" in each.text)
+    assert first == f"*noted*: over 3/30m, events are being delayed from {slack_time_of(HALF_PAST_US)} on"
+    assert last.endswith(": 7 delayed")
+
+
+def test_a_notice_counts_no_second_time_what_was_refused_before_the_hours(stage: Stage, ann: Worker) -> None:
+    until(stage, NOON_US - 5_400 * US - 600 * US)
+    send(stage, *(f"e{n}" for n in range(6)), category="noted")
+    ann.run()
+    assert tally(stage, "notice:noted")["count"] == "4"
+    until(stage, START_US)
+    ann.run()
+    assert category_line(stage, "quiet:category:noted") == ["e2", "e3", "e4", "e5"]
+    until(stage, HALF_PAST_US)
+    ann.run()
+    assert category_line(stage, "quiet:category:noted") != []
+    for _ in range(12):
+        ann.run()
+        stage.clock.forward(600)
+    assert [each.text.rpartition(": ")[2] for each in ann.desk.messages if "ended" in each.text] == ["4 delayed"]
 
 
 def waits_in_the_books(stage: Stage) -> dict[str, int]:
