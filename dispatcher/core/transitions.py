@@ -94,7 +94,7 @@ def refused_unseen(candidate: Candidate, policy: Policy, now_us: int) -> Settlem
         return Settlement(leased, terms, DeadLettered(Reason.EXHAUSTED, detail), slots, attempt=leased.attempt)
     if leased.attempt >= MAX_ATTEMPTS:
         return Settlement(leased, terms, _tried_out(leased), slots, attempt=leased.attempt, unknown=leased.unknown)
-    if policy.reject_unknown and not terms.configured and not leased.held:
+    if policy.reject_unknown and not terms.configured and not leased.was_admitted:
         detail = f"category {leased.event.category} is not in the limits file, and unknown_categories is reject"
         return Settlement(leased, terms, DeadLettered(Reason.REJECTED, detail, UNKNOWN_CATEGORY), slots)
     return None

@@ -578,6 +578,20 @@ def test_an_event_with_unknown_delivery_whose_category_is_rejected_since_is_reco
     assert (stage.total("sent"), stage.letters()) == (2, [])
 
 
+def test_an_event_whose_category_is_rejected_since_is_posted_again_where_no_history_can_be_read(
+    stage: Stage, ann: Worker
+) -> None:
+    lose(ann, "x", category="unheard-of")
+    ann.desk.shows = lambda _: NOTHING_TO_READ
+    at(stage, GRACE_US)
+    ann.go()
+    stage.policy = replace(stage.policy, reject_unknown=True)
+    stage.clock.forward(1)
+    ann.run()
+    assert ann.desk.posts == ["x"]
+    assert (stage.total("sent"), stage.letters()) == (2, [])
+
+
 def test_a_repeat_of_an_event_with_unknown_delivery_is_a_duplicate(stage: Stage, ann: Worker) -> None:
     lose(ann, "x")
     stage.redis.hset(stage.queue.job("x"), "data", "[]")
