@@ -15,6 +15,7 @@ from dispatcher.core.limits import Limit
 from dispatcher.core.once import Once, Then
 from dispatcher.core.policy import CategoryRule, OnLimit, OnResolved, WhileWaiting
 from dispatcher.core.posts import Ambiguous, Paused, RateLimitedBySlack, Receipt, Rejected, Retryable
+from dispatcher.core.quiet import Quiet, QuietThen, Times
 from dispatcher.core.rendering import MAX_TEXT
 from dispatcher.core.states import Recovered
 from dispatcher.core.transitions import MAX_ATTEMPTS
@@ -406,6 +407,51 @@ def test_where_slack_refuses_the_edit_a_message_says_it(stage: Stage, ann: Worke
     ann.run()
     assert ann.desk.posts == ["f", "r"]
     assert ends(stage)["r"] == "sent ok"
+
+
+@pytest.mark.parametrize("held_by", ["limit", "silence", "quiet hours"])
+def test_where_slack_refuses_the_edit_the_message_that_waits_in_a_line_goes_to_its_own_channel(
+    stage: Stage, ann: Worker, held_by: str
+) -> None:
+    fire(stage, "f", category="later")
+    if held_by == "limit":
+        stage.send("x", category="later")
+    ann.run()
+    post = ann.desk.reply
+    ann.desk.reply = lambda _: Rejected("edit_window_closed", "")
+    resolve(stage, "r", "later")
+    ann.deliver(ann.go())
+    ann.desk.reply = post
+    if held_by == "silence":
+        stage.silencing.mute("later", 60 * US, "ops@here", "maintenance")
+    elif held_by == "quiet hours":
+        hours = Quiet("night", (Times(10 * 60, 10 * 60 + 54),), "UTC", UTC, QuietThen.DEFER)
+        stage.policy = replace(stage.policy, quiet=(hours,))
+    ann.run()
+    assert "r" not in ann.desk.posts
+    stage.clock.now_us += 60 * US
+    ann.run()
+    assert [message.channel for message in ann.desk.messages if message.event_id == "r"] == [UNPACED]
+    assert ends(stage)["r"] == "sent ok"
+
+
+def test_a_recovery_that_waited_for_its_edit_and_then_in_a_line_is_silenced_as_one_that_was_never_admitted(
+    stage: Stage, ann: Worker
+) -> None:
+    fire(stage, "f", category="later")
+    stage.send("x", category="later")
+    ann.run()
+    resolve(stage, "r", "later")
+    (edit,) = ann.go()
+    assert ann.answer(edit, RateLimitedBySlack(5 * US, "ratelimited", ""))
+    ann.desk.can_update = False
+    stage.clock.forward(5)
+    ann.run()
+    assert ends(stage)["r"] == "parked limit:category"
+    stage.silencing.mute("later", HOUR_US, "ops@here", "maintenance")
+    stage.clock.forward(60)
+    ann.run()
+    assert ends(stage)["r"] == "parked silenced"
 
 
 def test_where_messages_cannot_be_edited_after_all_nobody_pauses_and_a_message_says_it(
