@@ -154,10 +154,10 @@ def after_edit(started: Started, result: PostResult, backoff: Backoff, grace_us:
                 leased, terms, waits, Slots.KEEP, replied=True, arrived=True, reached=True, uneditable=True
             )
         case Ambiguous(code, detail):
-            result = Retryable(code, detail, uses_attempt=True, reached=False)
+            unclear = Retryable(code, detail, uses_attempt=True, reached=False)
+            return transitions.after_post(started, unclear, backoff, grace_us)._replace(arrived=True)
         case _:
-            pass
-    return transitions.after_post(started, result, backoff, grace_us)
+            return transitions.after_post(started, result, backoff, grace_us)
 
 
 def _span(span_us: int) -> str:

@@ -599,6 +599,27 @@ def test_an_edit_without_a_clear_answer_is_tried_again(stage: Stage, ann: Worker
     assert ends(stage)["r"] == "digested resolved"
 
 
+def test_edits_without_a_clear_answer_hold_up_other_edits_alone(stage: Stage, ann: Worker) -> None:
+    keys = [f"k{number}" for number in range(6)]
+    for key in keys:
+        fire(stage, f"f-{key}", category="once", key=key)
+    ann.run()
+    post = ann.desk.reply
+    ann.desk.reply = lambda _: Ambiguous("http_502", "no answer of Slack's own")
+    for key in keys:
+        resolve(stage, f"r-{key}", "once", key)
+    for _ in range(len(keys)):
+        ann.run()
+        assert (stage.snapshot().pause, set(stage.snapshot().cooldowns) - {"edits"}) == (None, set())
+        stage.clock.now_us += 31 * US
+    assert len(ann.desk.edits) > len(keys)
+    ann.desk.reply = post
+    fire(stage, "f")
+    ann.run()
+    assert ends(stage) == {"f": "sent ok"}
+    assert stage.snapshot().counts.by_reason("digested") == {("once", "resolved"): len(keys)}
+
+
 def test_the_dead_letter_of_an_edit_that_fails_for_good_names_the_channel_of_the_message(
     stage: Stage, ann: Worker
 ) -> None:
