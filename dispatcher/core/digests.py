@@ -130,6 +130,12 @@ def _failed(tally: Tally, counting: Counting, plan: Plan, code: str, detail: str
     )
 
 
+def _last_shown(tally: Tally, plan: Plan) -> int:
+    """How many its message tells of; at the end of repeats all of them, since no other message tells of the rest."""
+    is_over = plan.ends and tally.telling is Telling.REPEAT
+    return tally.count if is_over else tally.shown or 0
+
+
 def _ts_of(tally: Tally) -> str | None:
     """Of which message this tells, where repeats are counted in it."""
     return tally.ts if tally.telling is Telling.REPEAT else None
@@ -239,8 +245,8 @@ class DigestMessages:
             if plan.act is Act.EDIT:
                 terms = replace(terms, channel=EDITS, pace=EDITS_PACE)
             return Candidate(leased, terms)
-        can_edit = plan.act is Act.WAIT and tally.is_editing
-        shown = (tally.shown or 0) if plan.ends or can_edit else tally.shown
+        can_edit = plan.act is Act.WAIT and tally.is_editing and self.sink.can_update
+        shown = _last_shown(tally, plan) if plan.ends or can_edit else tally.shown
         told = Told(Step.WAITED, counting, plan.wait_us, shown, can_edit=can_edit, ends=plan.ends, ts=_ts_of(tally))
         slots = Slots.RELEASE if leased.held else Slots.KEEP  # it was admitted to say what need not be said now
         return Settlement(leased, self.policy.terms(leased), told, slots)

@@ -407,7 +407,8 @@ local digest = module(function(digest)
     end
   end
 
-  -- `told` of a call: {"wait_us": until the digest message looks again, "shown": of how many it has told | absent,
+  -- `told` of a call: {"wait_us": until the digest message looks again, "shown": of how many it has told, or of repeats at their
+  -- end: how many it knew, since no other message tells of them | absent,
   -- "posted": {"channel", "ts"} a message was posted, "window_us", "fixed": in which another one may not be,
   -- "can_edit": its message can be edited, "ends", "failed", "delay_us", "ts": of the message that repeats are counted in | absent}
   function digest.tell(at, id, key, told, header)

@@ -394,6 +394,23 @@ class TestEdit:
         ann.run()
         assert repeats(stage) == 1
 
+    def test_repeats_that_cannot_be_told_any_more_end_with_the_window(self, stage: Stage, ann: Worker) -> None:
+        stage.send("a", dedup_key="db1")
+        ann.run()
+        ends_us = stage.clock.now_us + HOUR_US
+        stage.pausing.pause("*", "ed", "Slack is being moved")
+        stage.send("b", dedup_key="db1")
+        ann.run()
+        stage.pausing.resume("*")
+        ann.desk.can_update = False
+        ann.run()
+        (timer,) = stage.redis.zrange(stage.keys.timers, 0, -1, withscores=True)
+        assert timer[1] == ends_us
+        stage.clock.now_us = ends_us
+        ann.run()
+        assert ann.desk.edits == []
+        assert stage.snapshot().all_tallies == 0
+
     def test_edits_delay_no_post(self, stage: Stage, ann: Worker) -> None:
         for number in range(45):
             stage.intake.enqueue(
