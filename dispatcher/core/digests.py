@@ -122,9 +122,12 @@ def denied(candidate: Candidate, verdict: Denied) -> Settlement:
 
 
 def _failed(tally: Tally, counting: Counting, plan: Plan, code: str, detail: str) -> Told:
-    """An edit that Slack refuses leaves its message as it is: what came later is told of by another one."""
+    """An edit that Slack refuses leaves its message as it is: what came later is told of by another one.
+
+    Repeats have no other message. After the last edit these are told of by none.
+    """
     is_edit = plan.act is Act.EDIT
-    shown = (tally.shown or 0) if is_edit else None
+    shown = _last_shown(tally, plan) if is_edit else None
     return Told(
         Step.FAILED, counting, counting.window_us, shown, ends=is_edit, code=code, detail=detail, ts=_ts_of(tally)
     )

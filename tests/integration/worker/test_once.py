@@ -411,6 +411,17 @@ class TestEdit:
         assert ann.desk.edits == []
         assert stage.snapshot().all_tallies == 0
 
+    def test_after_its_window_a_message_whose_edit_is_refused_is_left_alone(self, stage: Stage, ann: Worker) -> None:
+        stage.send("a", dedup_key="db1")
+        ann.run()
+        ann.desk.reply = lambda _: Rejected("message_not_found", "")
+        stage.send("b", dedup_key="db1")
+        for _ in range(5):
+            ann.run()
+            stage.clock.now_us += HOUR_US
+        assert len(ann.desk.edits) == 2  # and a last time when its window has passed
+        assert stage.snapshot().all_tallies == 0
+
     def test_edits_delay_no_post(self, stage: Stage, ann: Worker) -> None:
         for number in range(45):
             stage.intake.enqueue(
