@@ -130,7 +130,7 @@ local function line_up(event)
     instant, shared_at = tonumber(event.opens[1]), tonumber(event.opens[2])
   end
   header.line, header.rank = event.line, deferred.RANKS[event.priority]
-  header.channel, header.held = nil, nil -- a recovery that becomes a message may have waited for an edit
+  header.channel, header.held, header.attempt = nil, nil, nil -- a recovery that becomes a message may have waited for an edit
   deferred.line_up(at, event.id, header, payload, event.scope, instant, shared_at)
   return place_of(event.line)
 end

@@ -110,7 +110,7 @@ def as_message(candidate: Candidate, policy: Policy) -> Candidate | Settlement:
         return unposted(candidate, "the message about the failure cannot be edited")
     own = leased._replace(edits=None)
     if leased.channel == EDITS:
-        own = own._replace(channel=None, held=False)
+        own = own._replace(channel=None, held=False, attempt=0)
     return Candidate(own, policy.terms(own))
 
 

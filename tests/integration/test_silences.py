@@ -828,6 +828,20 @@ def test_the_resolved_of_a_posted_message_passes_a_silence(stage: Stage, ann: Wo
     assert suppressed(stage) == {"1": 0}
 
 
+def test_a_recovery_that_becomes_a_message_after_it_was_tried_as_an_edit_is_silenced(stage: Stage, ann: Worker) -> None:
+    fire(stage, "f", labels={"host": "db1"})
+    ann.run()
+    post = ann.desk.reply
+    ann.desk.reply = lambda _: Retryable("http_500", "", uses_attempt=True, reached=True)
+    recover(stage, "r", labels={"host": "db1"})
+    ann.deliver(ann.go())
+    ann.desk.reply, ann.desk.can_update = post, False
+    silence(stage, "host=db1")
+    stage.clock.forward(60)
+    ann.run()
+    assert (ann.desk.posts, suppressed(stage)) == (["f"], {"1": 1})
+
+
 def test_a_recovery_that_would_be_a_message_is_silenced(stage: Stage, ann: Worker) -> None:
     ann.desk.can_update = False
     fire(stage, "f", labels={"host": "db1"})
