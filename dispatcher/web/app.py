@@ -19,6 +19,7 @@ from dispatcher.app.serving import Readiness
 from dispatcher.errors import ConfigError, GateUnavailable
 from dispatcher.logs.event_log import EventLog
 from dispatcher.web import alertmanager
+from dispatcher.web.asked import Asked
 from dispatcher.web.auth import Guard, Scope, WholeAddresses
 from dispatcher.web.bounds import MOST_BODY, Endpoint, Handler, bounded
 from dispatcher.web.hooks import Hooks
@@ -106,7 +107,11 @@ class App:
         return self.guard.opens(Scope.READ)(bounded(handler))
 
     def _operates(self, handler: Handler) -> Endpoint:
-        return self.guard.opens(Scope.OPERATE)(bounded(handler))
+        async def without_query(request: Request, body: bytes) -> Response:
+            Asked.in_query(request).done()
+            return await handler(request, body)
+
+        return self.guard.opens(Scope.OPERATE)(bounded(without_query))
 
     async def _ready(self, _request: Request, _body: bytes) -> Response:
         try:

@@ -136,9 +136,10 @@ class Operating:
 
         return await self._do(work)
 
-    async def resume(self, request: Request, _body: bytes) -> Response:
+    async def resume(self, request: Request, body: bytes) -> Response:
         """``DELETE /v1/pause[/{category}]``: let it go on; 404 where it is not paused."""
         what = _category(request) or EVERYTHING
+        Asked.in_body(body).done()
 
         def work() -> None:
             if not self._desk.pausing.resume(what):
@@ -164,9 +165,10 @@ class Operating:
 
         return await self._do(work)
 
-    async def unmute(self, request: Request, _body: bytes) -> Response:
+    async def unmute(self, request: Request, body: bytes) -> Response:
         """``DELETE /v1/mutes/{category}``: end a mute; 404 where there is none."""
         category = str(_category(request))
+        Asked.in_body(body).done()
 
         def work() -> None:
             if not self._desk.silencing.unmute(category):
@@ -210,8 +212,9 @@ class Operating:
 
         return await self._work(work, changes=False)
 
-    async def expire_silence(self, request: Request, _body: bytes) -> Response:
+    async def expire_silence(self, request: Request, body: bytes) -> Response:
         """``DELETE /v1/silences/{id}``: end a silence; 404 where there is none."""
+        Asked.in_body(body).done()
         await self.end_silence(request, str(request.path_params["id"]))
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
@@ -225,8 +228,9 @@ class Operating:
 
         await self._work(work)
 
-    async def check_limits(self, _request: Request, body: bytes) -> Response:
+    async def check_limits(self, request: Request, body: bytes) -> Response:
         """``POST /v1/limits/check``: every rule of a limits file as a sentence, or its faults."""
+        Asked.in_query(request).done()
 
         def read() -> dict[str, Any]:
             limits = _limits(body)
@@ -428,6 +432,8 @@ def _selection(asked: Asked, filters: Sequence[str]) -> tuple[list[str] | None, 
     dry_run = asked.flag("dry_run")
     if [ids is not None, everything, has_filter].count(True) != 1 and not asked.has_faults:
         asked.fault("ids", f"which ones are meant: give ids, or some of {', '.join(filters)}, or all as true")
+    if ids is not None and limit is not None:
+        asked.fault("limit", "limit is given with ids, expected it only with filters or all")
     asked.done()
     return ids, limit, dry_run
 

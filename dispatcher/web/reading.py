@@ -64,6 +64,7 @@ class Reading:
 
     async def event(self, request: Request, _body: bytes) -> Response:
         """``GET /v1/events/{id}``: what happened to an event; 404 where nothing is known of it."""
+        Asked.in_query(request).done()
         id_ = request.path_params["name"]
         told = await self._threads.run(lambda: self._desk.explanations.explain(id_))
         if told.state is State.UNKNOWN:
@@ -143,6 +144,7 @@ class Reading:
 
     async def dead_letter(self, request: Request, _body: bytes) -> Response:
         """``GET /v1/dead/{id}``: everything about one dead letter."""
+        Asked.in_query(request).done()
         id_ = request.path_params["id"]
         letter = await self._checked(lambda: letter_of(self._desk.dead_letters, id_))
         if letter is None:

@@ -201,6 +201,8 @@ def test_what_is_not_known_is_404(olga: httpx.Client, path: str) -> None:
         ("/v1/events?outcome=gone", "/outcome"),
         ("/v1/events?reason=pace", "/reason"),
         ("/v1/audit?whom=olga", "/whom"),
+        ("/v1/events/e1?text=x", "/text"),
+        ("/v1/dead/e1?category=errors", "/category"),
     ],
 )
 def test_a_question_with_a_fault_is_told_with_its_place(olga: httpx.Client, path: str, pointer: str) -> None:
@@ -358,6 +360,14 @@ def test_what_is_meant_must_be_said_once(olga: httpx.Client, body: dict[str, obj
         assert olga.post(path, json=body).status_code == 422
 
 
+@pytest.mark.parametrize("path", ["/v1/dead/replay", "/v1/dead/purge", "/v1/parked/cancel"])
+def test_a_limit_beside_ids_is_refused_as_the_commands_do(olga: httpx.Client, redis: Database, path: str) -> None:
+    bury(redis, numbered(2))
+    answer = olga.post(path, json={"ids": ["e0", "e1"], "limit": 1})
+    assert (answer.status_code, [each["pointer"] for each in answer.json()["errors"]]) == (422, ["/limit"])
+    assert buried(redis) == ["e0", "e1"]
+
+
 def test_where_no_parked_event_is_meant_every_filter_is_named(olga: httpx.Client) -> None:
     (fault,) = olga.post("/v1/parked/cancel", json={}).json()["errors"]
     said = "which ones are meant: give ids, or some of category, reason, channel, older_than, text, or all as true"
@@ -412,6 +422,37 @@ def test_pauses_and_mutes_begin_and_end(olga: httpx.Client) -> None:
         refused = olga.put("/v1/mutes/chatter", content=json.dumps(body))
         assert (refused.status_code, [each["pointer"] for each in refused.json()["errors"]]) == (422, pointers)
     assert olga.put("/v1/pause/a b").status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("PUT", "/v1/pause?category=errors", {}),
+        ("DELETE", "/v1/pause?category=errors", {}),
+        ("DELETE", "/v1/pause", {"category": "errors"}),
+        ("DELETE", "/v1/pause/errors", {"category": "news"}),
+        ("DELETE", "/v1/mutes/chatter?category=errors", {}),
+        ("DELETE", "/v1/mutes/chatter", {"category": "errors"}),
+        ("DELETE", "/v1/silences/x", {"category": "errors"}),
+        ("POST", "/v1/dead/purge?category=errors", {"all": True}),
+        ("POST", "/v1/parked/cancel?category=errors", {"all": True}),
+        ("POST", "/v1/limits/check?category=errors", {}),
+    ],
+)
+def test_a_field_that_a_call_does_not_read_is_refused_and_nothing_is_done(
+    olga: httpx.Client, redis: Database, method: str, path: str, body: dict[str, object]
+) -> None:
+    bury(redis, numbered(1))
+    assert olga.put("/v1/mutes/chatter", json={"for": "2h", "why": "a deploy"}).status_code == 200
+    for begun in ("/v1/pause", "/v1/pause/errors")[method == "PUT" :]:
+        assert olga.put(begun).status_code == 204
+    before = olga.get("/v1/audit").json()
+    answer = olga.request(method, path, json=body)
+    (fault,) = answer.json()["errors"]
+    assert (answer.status_code, fault["pointer"]) == (422, "/category")
+    assert fault["detail"] == "'category' is not known here, expected none"
+    assert olga.get("/v1/audit").json() == before
+    assert buried(redis) == ["e0"]
 
 
 def test_silences_begin_are_listed_and_end(olga: httpx.Client) -> None:
