@@ -34,7 +34,16 @@ def first(pages: Iterable[Sequence[T]], limit: int | None) -> Iterator[Sequence[
 
 def search(pages: Iterable[Sequence[T]], limit: int) -> Found[T]:
     """The first ``limit`` of all pages; ends after ``WORK_S`` with what it has found by then."""
-    ends_s = time.monotonic() + WORK_S
+    return _search(pages, limit, time.monotonic() + WORK_S)
+
+
+def search_both(one: Iterable[Sequence[T]], other: Iterable[Sequence[P]], limit: int) -> tuple[Found[T], Found[P]]:
+    """As ``search`` in both, which end together after ``WORK_S``; the first one after half of it."""
+    begin_s = time.monotonic()
+    return _search(one, limit, begin_s + WORK_S / 2), _search(other, limit, begin_s + WORK_S)
+
+
+def _search(pages: Iterable[Sequence[T]], limit: int, ends_s: float) -> Found[T]:
     rows: list[T] = []
     for page in pages:
         rows += page

@@ -40,7 +40,7 @@ from dispatcher.web.page.looks import Looks
 from dispatcher.web.page.rendering import asset, compile_templates, render, whole
 from dispatcher.web.problems import HEADERS, Problem, unavailable_by
 from dispatcher.web.reading import DEAD_FILTERS, dead_filter, decision_filter, parked_filter
-from dispatcher.web.searching import search
+from dispatcher.web.searching import search, search_both
 from dispatcher.web.threads import Threads
 
 SHOWN: Final = 50
@@ -292,9 +292,9 @@ class Page:
         parked = parked_filter(Asked({name: given[name] for name in ("category", "text") if name in given}))
         events = self._desk.parked(self._looks.look().limits.policy)
         has_ended = not given.keys().isdisjoint({"outcome", "reason", "since", "before"})
-        waits = search(() if has_ended else events.pages(parked(events)), SHOWN)
         decisions = self._desk.decisions
-        found = search(decisions.pages(wanted(decisions)), SHOWN)
+        pages = () if has_ended else events.pages(parked(events))
+        waits, found = search_both(pages, decisions.pages(wanted(decisions)), SHOWN)
         return {
             **shown,
             "rows": found.rows,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import repeat
 
 import pytest
 
 from dispatcher.web import searching
-from dispatcher.web.searching import first, search, search_on
+from dispatcher.web.searching import WORK_S, first, search, search_both, search_on
+from tests.support.doubles import Stopwatch
 
 
 def test_a_search_that_finds_nothing_ends_and_says_that_there_may_be_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -15,6 +17,25 @@ def test_a_search_that_finds_nothing_ends_and_says_that_there_may_be_more(monkey
     nothing: list[str] = []
     found = search(repeat(nothing), 1)
     assert (found.rows, found.more) == ([], True)
+
+
+def test_two_searches_end_in_the_time_of_one_and_each_has_some_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Stopwatch()
+    monkeypatch.setattr(searching, "time", clock)
+
+    def pages(cost_s: float) -> Iterator[list[str]]:
+        while True:
+            clock.now_s += cost_s
+            yield ["a"]
+
+    one, other = search_both(pages(0.1), pages(0.1), 1_000)
+    assert (one.more, other.more) == (True, True)
+    assert WORK_S <= clock.now_s < WORK_S + 0.2
+    assert min(len(one.rows), len(other.rows)) >= 7
+    begin_s = clock.now_s
+    one, other = search_both([["b"]], pages(0.1), 1_000)
+    assert (one.rows, one.more, other.more) == (["b"], False, True)
+    assert WORK_S <= clock.now_s - begin_s < WORK_S + 0.2
 
 
 @pytest.mark.parametrize(("limit", "rows", "more"), [(2, "ab", True), (3, "abc", False), (4, "abc", False)])
