@@ -18,7 +18,7 @@ from dispatcher.app.documents.acted import letter_of
 from dispatcher.app.documents.events import explained_document, parked_document
 from dispatcher.app.documents.recent import is_suppressed
 from dispatcher.app.operating import Desk
-from dispatcher.core.explain import clock_of, ended
+from dispatcher.core.explain import Decision, clock_of, ended
 from dispatcher.core.limits import ENDING
 from dispatcher.core.matchers import MAX_MATCHERS
 from dispatcher.core.rendering import text_of
@@ -257,9 +257,11 @@ class Page:
         given, category = asked.given(), asked.text("category")
         if faults := asked.faults():
             return {"asked": given, "faults": faults}
-        kept = self._desk.decisions.suppressed()
-        found = (each for each in kept if is_suppressed(each.reason) and category in {None, each.category})
-        causes, newest, is_all = views.causes(found, SHOWN)
+
+        def matches(each: Decision) -> bool:
+            return is_suppressed(each.reason) and category in {None, each.category}
+
+        causes, newest, is_all = views.causes(self._desk.decisions.suppressed(), SHOWN, matches)
         status = self._looks.look().status
         begin_us = status.snapshot.now_us - views.PAUSE_US
         of_now = [each for each in causes if each.newest.at_us >= begin_us]

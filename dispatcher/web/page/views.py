@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import Any, Final
@@ -31,6 +31,7 @@ from dispatcher.store.snapshot import Line, Snapshot
 from dispatcher.store.versions import Version
 from dispatcher.web.page.chart import chart
 from dispatcher.web.page.looks import Look, Minute
+from dispatcher.web.searching import WORK_S
 
 VIEWS: Final = {
     "now": ("/", "Now"),
@@ -45,7 +46,7 @@ VIEWS: Final = {
 """Of each view its address and its name, in the order of the navigation."""
 
 GROUPED_S: Final = 0.05
-"""How long events are counted for a view, if they are more than ``GROUPED``."""
+"""How long events are counted for a view, if they are more than ``GROUPED``; fewer are looked for for ``WORK_S``."""
 
 GROUPED: Final = 100
 
@@ -275,20 +276,30 @@ class Cause:
             self.since_us = decision.at_us
 
 
-def causes(decisions: Iterator[Decision], most: int) -> tuple[list[Cause], list[Decision], bool]:
+def causes(
+    decisions: Iterator[Decision], most: int, matches: Callable[[Decision], bool] = lambda _: True
+) -> tuple[list[Cause], list[Decision], bool]:
     """Who is suppressed by which limit, those first that were last; the newest ones; whether all were counted."""
-    ends_s = time.monotonic() + GROUPED_S
+    begin_s, count = time.monotonic(), 0
     found: dict[tuple[str | None, ...], Cause] = {}
     newest: list[Decision] = []
     for place, each in enumerate(decisions):
-        if place % 100 == 0 and place > GROUPED and time.monotonic() > ends_s:
+        if place % 100 == 0 and _is_over(begin_s, count):
             return list(found.values()), newest, False
-        if place < most:
+        if not matches(each):
+            continue
+        count += 1
+        if count <= most:
             newest.append(each)
         about = (each.limit,) if each.reason == Reason.REPEAT else (each.scope, each.limit)
         key = (each.category, each.outcome, each.reason, *about, None if each.limit else each.detail)
         found.setdefault(key, Cause(each, each.at_us)).note(each)
     return list(found.values()), newest, True
+
+
+def _is_over(begin_s: float, count: int) -> bool:
+    """Whether so many events were counted, or looked for, for long enough."""
+    return time.monotonic() > begin_s + (GROUPED_S if count > GROUPED else WORK_S)
 
 
 def by_books(causes: Sequence[Cause], recent: Recent, now_us: int) -> None:
@@ -319,7 +330,7 @@ class Group:
 
 def groups(pages: Iterator[list[DeadLetter]], most: int) -> tuple[list[Group], list[DeadLetter], int, bool]:
     """The groups, the newest first; the newest letters; how many were counted; whether these are all."""
-    ends_s = time.monotonic() + GROUPED_S
+    begin_s = time.monotonic()
     counts: Counter[tuple[str, str | None]] = Counter()
     newest: dict[tuple[str, str | None], DeadLetter] = {}
     letters: list[DeadLetter] = []
@@ -330,7 +341,7 @@ def groups(pages: Iterator[list[DeadLetter]], most: int) -> tuple[list[Group], l
             counts[key] += 1
             newest.setdefault(key, letter)
         letters += page[: most - len(letters)]
-        if counts.total() > GROUPED and time.monotonic() > ends_s:
+        if _is_over(begin_s, counts.total()):
             is_all = False
             break
     found = [Group(*key, count, newest[key]) for key, count in counts.items()]

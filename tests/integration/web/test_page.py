@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections.abc import Iterator
@@ -20,13 +21,14 @@ from dispatcher.core.posts import Paused
 from dispatcher.core.quiet import WEEK
 from dispatcher.core.states import DeadLettered
 from dispatcher.core.units import US
+from dispatcher.web.page import views
 from dispatcher.web.page.silences import FIELDS
 from dispatcher.web.page.views import VIEWS
 from tests.support.dead_letters import EXHAUSTED, KEYS, buried, bury, numbered, on_lanes
 from tests.support.html import Node, read_html
 from tests.support.processes import until
 from tests.support.servers import Database, RedisServer
-from tests.support.serving import TOKENS, Serving
+from tests.support.serving import TOKENS, Serving, app_on
 from tests.support.stage import UNPACED, Stage, policy_of
 
 LIMITS: Final = 'defaults: {limits: [1/1d], on_limit: defer, channel: "#all"}\n'
@@ -192,6 +194,31 @@ def test_it_says_who_is_suppressed_by_which_limit_and_since_when(audience: httpx
     assert [row[1] for row in page.rows() if len(row) == 5] == ["c", "b"]
     assert [heading.text for heading in page.all("h2")] == ["Now", "The newest"]
     assert "No suppressed event is on record for news." in seen(audience, "/suppressed?category=news").text
+
+
+def test_where_not_all_could_be_looked_at_no_list_says_that_there_is_nothing(
+    redis: Database, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bury(redis, numbered(1))
+    redis.xadd(KEYS.decision_logs[0], {f'{time.time_ns() // 1_000} ["dropped","news","repeat",null,{{}}]': "a"})
+    said = {
+        "/dead?category=none": ("No dead letter matches.", "No dead letter that matches was found in time"),
+        "/suppressed?category=none": ("is on record for none", "No suppressed event of none was found in time"),
+    }
+
+    async def pages() -> list[str]:
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(app_on(redis_url)), base_url="http://localhost"
+        ) as c:
+            return [(await c.get(path)).text for path in said]
+
+    for text, (nothing, _) in zip(asyncio.run(pages()), said.values(), strict=True):
+        assert nothing in text
+    monkeypatch.setattr(views, "WORK_S", -1)
+    for text, (nothing, in_time) in zip(asyncio.run(pages()), said.values(), strict=True):
+        assert nothing not in text
+        assert in_time in text
+        assert "in the last 30 minutes" not in text
 
 
 def test_what_an_operator_cancelled_is_not_among_the_suppressed(audience: httpx.Client, redis: Database) -> None:

@@ -2,17 +2,43 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Iterator
+from itertools import repeat
+from typing import Any, Final, TypeVar
+
+import pytest
 
 from dispatcher.app.documents.recent import recent_of
 from dispatcher.core.explain import Decision
 from dispatcher.core.units import US
 from dispatcher.store.counts import Counts
-from dispatcher.web.page.views import PAUSE_US, by_books, causes
+from dispatcher.store.dead_letters import DeadLetter, read_letter
+from dispatcher.web.page import views
+from dispatcher.web.page.views import GROUPED, GROUPED_S, PAUSE_US, by_books, causes, groups
+from dispatcher.web.searching import WORK_S
+from tests.support.doubles import Stopwatch
 
 NOW_US: Final = 1_000 * 60 * US
 MINUTE_US: Final = 60 * US
 OWN: Final = {"reason": "limit:category", "scope": "category:errors", "limit": "10/30m"}
+COST_S: Final = 0.001
+"""What it takes to read one."""
+
+T = TypeVar("T")
+
+
+@pytest.fixture
+def stopwatch(monkeypatch: pytest.MonkeyPatch) -> Stopwatch:
+    found = Stopwatch()
+    monkeypatch.setattr(views, "time", found)
+    return found
+
+
+def many(row: T, stopwatch: Stopwatch, cost_s: float = COST_S) -> Iterator[T]:
+    """More than there is time for."""
+    for each in repeat(row, 10_000):
+        stopwatch.now_s += cost_s
+        yield each
 
 
 def dropped(at_us: int, **told: Any) -> Decision:  # noqa: ANN401 - a Decision's fields
@@ -43,3 +69,27 @@ def test_the_books_say_since_when_where_not_all_could_be_counted() -> None:
     minutes = [Counts({"dropped errors limit:category": 9} if ago in {0, 7, 12} else {}) for ago in range(31)]
     by_books(found, recent_of(minutes, NOW_US), NOW_US)
     assert [each.since_us for each in found] == [NOW_US - 12 * MINUTE_US, NOW_US]
+
+
+def test_a_search_for_what_was_never_suppressed_ends_in_time_and_does_not_say_that_it_saw_all(
+    stopwatch: Stopwatch,
+) -> None:
+    found, newest, is_all = causes(many(dropped(NOW_US, **OWN), stopwatch), 10, lambda _: False)
+    assert (found, newest, is_all) == ([], [], False)
+    assert WORK_S <= stopwatch.now_s <= WORK_S + 101 * COST_S
+
+
+def test_where_enough_was_suppressed_counting_ends_sooner(stopwatch: Stopwatch) -> None:
+    found, newest, is_all = causes(many(dropped(NOW_US, **OWN), stopwatch), 10)
+    assert (found[0].count, len(newest), is_all) == (2 * GROUPED, 10, False)
+    assert stopwatch.now_s < GROUPED_S + 201 * COST_S
+
+
+def test_a_search_for_dead_letters_that_are_not_there_ends_in_time(stopwatch: Stopwatch) -> None:
+    nothing: list[DeadLetter] = []
+    assert groups(many(nothing, stopwatch), 10) == ([], [], 0, False)
+    assert WORK_S <= stopwatch.now_s <= WORK_S + 2 * COST_S
+    page = [read_letter(b"1-0", {b"reason": b"rejected"})] * (GROUPED + 1)
+    stopwatch.now_s = 0.0
+    (group,), _, counted, is_all = groups(many(page, stopwatch, GROUPED_S + COST_S), 10)
+    assert (group.count, counted, is_all) == (GROUPED + 1, GROUPED + 1, False)
