@@ -382,7 +382,8 @@ class Page:
         asked = Asked.in_search(request)
         number = asked.count("version", 10**15, 0)
         category = asked.text("category")
-        shown = views.limits(self._looks.look(), self._desk.versions.kept(), number or None, category)
+        kept = [] if category else self._desk.versions.kept()  # beside the rules of a category no versions are shown
+        shown = views.limits(self._looks.look(), kept, number or None, category)
         return {**shown, "faults": asked.faults()}
 
     def _audit(self, request: Request) -> Facts:

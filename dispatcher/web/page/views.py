@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
 
 from dispatcher.app.documents.facts import COUNTS, Shadowed, Status, window
 from dispatcher.app.documents.instants import span, zone
@@ -22,6 +23,7 @@ from dispatcher.core.rendering import one_line
 from dispatcher.core.silences import SILENCE_PREFIX
 from dispatcher.core.transitions import UNKNOWN_CATEGORY
 from dispatcher.core.units import US
+from dispatcher.errors import ConfigError
 from dispatcher.limiter import Usage
 from dispatcher.settings.content import Content
 from dispatcher.settings.describe import next_quiet_sentences, rules
@@ -83,6 +85,8 @@ _MOST_CATEGORIES: Final = 100
 _MOST_LINES: Final = 50
 _MOST_SAID: Final = 1_000
 """Characters of a rule."""
+
+Runs: TypeAlias = list[tuple[str, bool]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,14 +385,11 @@ def _rule(sentence: str, spans: Sequence[str]) -> Rule:
 
 def limits(look: Look, kept: Sequence[Version], number: int | None, category: str | None) -> dict[str, Any]:
     """The rules in force in words, the versions, and what the newest, or a chosen one, changed."""
-    from dispatcher.settings.differences import changes
-
     versions = list(kept)
     if number is None and versions:
         number = versions[0].number
     chosen = next((each for each in versions if each.number == number), None)
     before = next((each for each in versions if chosen is not None and each.number < chosen.number), None)
-    found = [] if chosen is None or before is None else changes(_content(before), _content(chosen))
     return {
         "rules": rules_of(look.limits.policy, look.status.snapshot.now_us, category),
         "category": category,
@@ -398,11 +399,26 @@ def limits(look: Look, kept: Sequence[Version], number: int | None, category: st
         "number": number,
         "chosen": chosen,
         "before": before,
-        "changes": [(_runs(each.was, each.will_be), _runs(each.will_be, each.was)) for each in found],
+        "changes": () if chosen is None or before is None else compared(_content(before), _content(chosen)),
     }
 
 
-def _runs(said: str | None, other: str | None) -> list[tuple[str, bool]]:
+@lru_cache(maxsize=8)  # a viewer asks for the same ones every two seconds, and large files take seconds to read
+def compared(before: Content, after: Content) -> Sequence[tuple[Runs, Runs]] | None:
+    """The rules that read differently, before and after; None where one of both cannot be read, as of a newer program.
+
+    Each is in pieces, which say whether the other has something else there.
+    """
+    from dispatcher.settings.differences import changes
+
+    try:
+        found = changes(before, after)
+    except ConfigError:
+        return None
+    return [(_runs(each.was, each.will_be), _runs(each.will_be, each.was)) for each in found]
+
+
+def _runs(said: str | None, other: str | None) -> Runs:
     """A sentence in pieces, each with whether the ``other`` sentence says something else there."""
     words, others = (one_line(text or "", _MOST_SAID).split() for text in (said, other))
     found, at = [], 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import time
 from collections.abc import Iterator
@@ -681,6 +682,20 @@ def test_versions_of_the_limits_and_what_each_has_changed_are_shown(browser: htt
     page = seen(browser, "/limits?version=99")
     assert page.text.count("Version 99 is not kept.") == 1
     assert not list(page.all("ins"))
+
+
+def test_a_version_that_this_program_cannot_read_is_not_compared_and_the_rules_are_shown(
+    browser: httpx.Client, redis: Database
+) -> None:
+    for limit in ("1/1d", "2/1d"):
+        assert browser.post("/v1/limits/apply", content=LIMITS.replace("1/1d", limit)).status_code == 200
+    row = json.loads(redis.hget(KEYS.limits_versions[0], "1") or "")
+    redis.hset(KEYS.limits_versions[0], "1", json.dumps(row | {"content": '{"of_another_program": 1}'}))
+    in_force = "at most 2 in any 24 hours"
+    page = until(lambda: page if in_force in (page := seen(browser, "/limits")).text else None, "a new look")
+    assert "It cannot be compared with version 1" in page.text
+    assert [each[0] for each in page.rows()] == ["2", "1"]
+    assert in_force in seen(browser, "/limits?category=news").text
 
 
 def test_a_server_that_is_away_is_told_on_a_page(own_server: RedisServer, tmp_path: Path) -> None:
