@@ -11,7 +11,9 @@ from typing import Final
 from dispatcher.app.documents.facts import Status, read_status
 from dispatcher.app.limits import LoadedLimits
 from dispatcher.app.operating import Desk
+from dispatcher.errors import ConfigError
 from dispatcher.store.counts import MINUTE_US, OUTCOMES
+from dispatcher.store.snapshot import Snapshot
 
 FRESH_S: Final = 1.0
 HISTORY: Final = 48 * 60
@@ -56,6 +58,14 @@ class Looks:
                 self._look = Look(read_status(self._desk, limits.policy), limits)
                 self._looked_s = time.monotonic()
             return self._look
+
+    def snapshot(self) -> Snapshot:
+        """That of the look; one of its own where none can be taken, as of limits that this program cannot read."""
+        try:
+            return self.look().status.snapshot
+        except ConfigError:
+            self._desk.check()
+            return self._desk.books.snapshot()
 
     def history(self, now_us: int) -> list[Minute]:
         """The last 48 hours, the oldest minute first, that of ``now_us`` last."""

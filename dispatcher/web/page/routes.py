@@ -149,7 +149,7 @@ class Page:
 
             def read() -> tuple[str, bool]:
                 shown = {**facts, **view(request)}
-                books = views.books(self._looks.look().status.snapshot)
+                books = views.books(self._looks.snapshot())
                 return render(name, {**shown, "books": books}), bool(shown.get("faults"))
 
             live, is_refused = await self._threads.run(read)
@@ -201,7 +201,7 @@ class Page:
         facts = _frame(of, may_operate=True, needs_tokens=False)
 
         def read() -> str:
-            books = views.books(self._looks.look().status.snapshot)
+            books = views.books(self._looks.snapshot())
             return render(name, {**facts, **shown(), "books": books})
 
         return HTMLResponse(whole(await self._threads.run(read), facts | {"is_live": False}), status)
@@ -361,7 +361,7 @@ class Page:
         letter = letter_of(self._desk.dead_letters, id_)
         if letter is None:
             raise Problem(HTTPStatus.NOT_FOUND, f"there is no dead letter of the id {id_!r}")
-        sentence = ended(letter.decision(), clock_of(self._looks.look().status.snapshot.now_us))
+        sentence = ended(letter.decision(), clock_of(self._looks.snapshot().now_us))
         payload = letter.content().decode("utf-8", "backslashreplace")
         return {"letter": letter, "sentence": sentence, "said": _text_of(letter), "payload": payload}
 

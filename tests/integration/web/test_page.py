@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -102,6 +102,17 @@ def alert(page: Node) -> str:
     """What a page says is wrong."""
     (found,) = [each for each in page.all("ul") if each.attributes.get("role") == "alert"]
     return found.text
+
+
+def in_this_process(redis_url: str, paths: Iterable[str]) -> list[httpx.Response]:
+    """What a viewer gets of a program that has looked at nothing yet."""
+
+    async def answers() -> list[httpx.Response]:
+        transport = httpx.ASGITransport(app_on(redis_url))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            return [await client.get(path) for path in paths]
+
+    return asyncio.run(answers())
 
 
 def inputs(form: Node) -> dict[str, str]:
@@ -207,19 +218,13 @@ def test_where_not_all_could_be_looked_at_no_list_says_that_there_is_nothing(
         "/suppressed?category=none": ("is on record for none", "No suppressed event of none was found in time"),
     }
 
-    async def pages() -> list[str]:
-        async with httpx.AsyncClient(
-            transport=httpx.ASGITransport(app_on(redis_url)), base_url="http://localhost"
-        ) as c:
-            return [(await c.get(path)).text for path in said]
-
-    for text, (nothing, _) in zip(asyncio.run(pages()), said.values(), strict=True):
-        assert nothing in text
+    for answer, (nothing, _) in zip(in_this_process(redis_url, said), said.values(), strict=True):
+        assert nothing in answer.text
     monkeypatch.setattr(views, "WORK_S", -1)
-    for text, (nothing, in_time) in zip(asyncio.run(pages()), said.values(), strict=True):
-        assert nothing not in text
-        assert in_time in text
-        assert "in the last 30 minutes" not in text
+    for answer, (nothing, in_time) in zip(in_this_process(redis_url, said), said.values(), strict=True):
+        assert nothing not in answer.text
+        assert in_time in answer.text
+        assert "in the last 30 minutes" not in answer.text
 
 
 def test_what_an_operator_cancelled_is_not_among_the_suppressed(audience: httpx.Client, redis: Database) -> None:
@@ -696,6 +701,19 @@ def test_a_version_that_this_program_cannot_read_is_not_compared_and_the_rules_a
     assert "It cannot be compared with version 1" in page.text
     assert [each[0] for each in page.rows()] == ["2", "1"]
     assert in_force in seen(browser, "/limits?category=news").text
+
+
+def test_limits_that_this_program_cannot_read_take_away_only_the_views_that_need_them(
+    browser: httpx.Client, redis: Database, redis_url: str
+) -> None:
+    bury(redis, numbered(1))
+    assert browser.post("/v1/limits/apply", content=LIMITS).status_code == 200
+    row = json.loads(redis.hget(KEYS.limits_versions[0], "1") or "")
+    redis.hset(KEYS.limits_versions[0], "1", json.dumps(row | {"content": '{"of_another_program": 1}'}))
+    for answer in in_this_process(redis_url, ["/dead", "/dead/e0", "/silences", "/audit"]):
+        assert answer.status_code == 200
+        assert "the books balance" in read_html(answer.text).one("footer").text
+    assert [answer.status_code for answer in in_this_process(redis_url, ["/", "/limits"])] == [503, 503]
 
 
 def test_a_server_that_is_away_is_told_on_a_page(own_server: RedisServer, tmp_path: Path) -> None:
