@@ -119,7 +119,8 @@ def now(look: Look, minutes: Sequence[Minute]) -> dict[str, Any]:
     """Whether it is well, what waits, what limits are used, what is stopped."""
     status, snapshot = look.status, look.status.snapshot
     names = list(status.categories)
-    shown = sorted(names, key=status.weights().__getitem__, reverse=True)[:_MOST_CATEGORIES]
+    shown = set(sorted(names, key=status.weights().__getitem__, reverse=True)[:_MOST_CATEGORIES])
+    counts = status.counts()
     return {
         "wellness": wellness(status),
         "a_minute": {name: 60 * rate for name, rate in status.recent.rates.items() if rate},
@@ -127,7 +128,7 @@ def now(look: Look, minutes: Sequence[Minute]) -> dict[str, Any]:
         "together_shadows": [_shadow(each) for each in status.shadows.get(GLOBAL_SCOPE, ())],
         "shared": None if status.shared is None else _bar(status.shared, "shared by all beside the guarantees"),
         "counts": [name for name in COUNTS if name != "duplicate"],
-        "categories": [_category(status, name) for name in names if name in set(shown)],
+        "categories": [_category(status, name, counts[name]) for name in names if name in shown],
         "more_categories": len(names) - len(shown),
         "stopped": [*_stopped(snapshot), *_quiet(status.quiet)],
         "lines": _lines(snapshot),
@@ -137,7 +138,7 @@ def now(look: Look, minutes: Sequence[Minute]) -> dict[str, Any]:
     }
 
 
-def _category(status: Status, name: str) -> dict[str, Any]:
+def _category(status: Status, name: str, counts: Mapping[str, int]) -> dict[str, Any]:
     recent = status.recent.of(name)
     share = status.shares.get(name)
     bars = [_bar(usage) for usage in status.categories[name]]
@@ -145,7 +146,7 @@ def _category(status: Status, name: str) -> dict[str, Any]:
     bars += [_shadow(each) for each in status.shadows.get(f"category:{name}", ())]
     return {
         "name": name,
-        "counts": {count: status.snapshot.by_category(count).get(name, 0) for count in COUNTS},
+        "counts": counts,
         "causes": recent.causes_in_words(),
         "bars": bars,
     }

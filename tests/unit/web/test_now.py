@@ -1,0 +1,51 @@
+"""The view Now, without a server."""
+
+from __future__ import annotations
+
+from collections.abc import ItemsView
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from dispatcher.app.documents.facts import Status
+from dispatcher.app.limits import LoadedLimits
+from dispatcher.settings.limits_file import read_limits
+from dispatcher.store.snapshot import Snapshot
+from dispatcher.web.page.looks import Look
+from dispatcher.web.page.views import now
+
+MOST_SHOWN: Final = 100
+
+
+class Totals(dict[str, int]):
+    """The books, which count how often they are read from one end to the other."""
+
+    passes = 0
+
+    def items(self) -> ItemsView[str, int]:  # type: ignore[override] # that of dict is its own class
+        self.passes += 1
+        return super().items()
+
+
+def look_at(totals: Totals, names: list[str]) -> Look:
+    snapshot = Snapshot(
+        now_us=0, waiting=0, events=0, leased=0, requeued=0, parked=0, timers=0, lines={}, deferred={}, dead_letters=0,
+        totals=totals, leases={}, cooldowns={}, pause=None,
+    )  # fmt: skip
+    limits = read_limits("{}", "limits.yaml")
+    status = Status(snapshot, dict.fromkeys(names, ()), (), ())
+    return Look(status, LoadedLimits(limits.policy, Path("limits.yaml"), limits.warnings, limits.content))
+
+
+@pytest.mark.parametrize("categories", [1, 10, MOST_SHOWN + 1])
+def test_the_books_are_read_as_often_for_many_categories_as_for_one(categories: int) -> None:
+    names = [f"c{number}" for number in range(categories)]
+    totals = Totals({f"sent {name}": number for number, name in enumerate(names)})
+    shown = now(look_at(totals, names), [])
+    assert [(row["name"], row["counts"]["sent"]) for row in shown["categories"]] == [
+        (name, number) for number, name in enumerate(names[:MOST_SHOWN])
+    ]
+    one = Totals({"sent c0": 1})
+    now(look_at(one, ["c0"]), [])
+    assert totals.passes == one.passes
