@@ -21,7 +21,7 @@ from dispatcher.core.silences import (
 )
 from dispatcher.core.units import Lane, format_duration
 from dispatcher.jsonio import answer_text, encode
-from dispatcher.server.connection import Client, JsonScript, translate_outages
+from dispatcher.server.connection import Client, JsonScript, server_us, translate_outages
 from dispatcher.server.keys import Keys
 from dispatcher.server.scripts import script_keys
 from dispatcher.store.decisions import Decisions
@@ -61,6 +61,22 @@ class Wanted(NamedTuple):
     reports: bool = True
 
 
+def check(wanted: Wanted) -> None:
+    """Return where it may be stored.
+
+    Raises ``ValueError`` of one that would match everything, has too many matchers, would last too long or begin too
+    late.
+    """
+    if wanted.matchers.matches_everything:
+        raise ValueError(MATCHES_EVERYTHING)
+    if (size := sum(len(text.encode()) for text in wanted.matchers.texts)) > MOST_BYTES:
+        raise ValueError(f"its matchers have {size} bytes together, expected at most {MOST_BYTES}")
+    if wanted.for_us > LONGEST_US:
+        raise ValueError(_TOO_LONG)
+    if wanted.from_us is not None and wanted.from_us > LAST_START_US:
+        raise ValueError(_TOO_LATE)
+
+
 class StoredSilence(NamedTuple):
     """A silence that was stored."""
 
@@ -88,21 +104,14 @@ class Silencing:
         self._keys = keys
         self._names = [keys.named(name) for name in script_keys("silence")]
         self._script = JsonScript(client, "silence", clock)
+        self._clock = clock
 
     def begin(self, wanted: Wanted, *, replaces: str | None = None) -> StoredSilence:
         """Store a silence; in place of the mute of the category that it ``replaces``, if there is one.
 
-        Raises ``TooManySilences``, and ``ValueError`` of one that would match everything, has too many matchers, would
-        last too long or begin too late.
+        Raises ``TooManySilences``, and ``ValueError`` as ``check`` does.
         """
-        if wanted.matchers.matches_everything:
-            raise ValueError(MATCHES_EVERYTHING)
-        if (size := sum(len(text.encode()) for text in wanted.matchers.texts)) > MOST_BYTES:
-            raise ValueError(f"its matchers have {size} bytes together, expected at most {MOST_BYTES}")
-        if wanted.for_us > LONGEST_US:
-            raise ValueError(_TOO_LONG)
-        if wanted.from_us is not None and wanted.from_us > LAST_START_US:
-            raise ValueError(_TOO_LATE)
+        check(wanted)
         row: dict[str, Any] = {
             "matchers": wanted.matchers.texts,
             "names": named_categories(wanted.matchers),
@@ -143,7 +152,11 @@ class Silencing:
         return bool(self._script(self._names, {"unmute": category}))
 
     def all(self) -> list[Kept]:
-        """Those in force and those that begin later; the one that ends first comes first."""
+        """Those in force and those that begin later; the one that ends first comes first.
+
+        A worker removes what has ended; until then it is left out here.
+        """
+        now_us = server_us(self._client) if self._clock is None else self._clock()
         with translate_outages(), self._client.pipeline(transaction=False) as pipe:
             pipe.hgetall(self._keys.silences)
             pipe.zrange(self._keys.endings, 0, -1, withscores=True)
@@ -158,7 +171,8 @@ class Silencing:
             found = pipe.execute()
         kept = []
         for silence, (count, keys), firing in zip(silences, found[::2], found[1::2], strict=True):
-            kept.append(Kept(silence, int(count or 0), int(firing) if keys else None))
+            if silence.ends_us > now_us:
+                kept.append(Kept(silence, int(count or 0), int(firing) if keys else None))
         return sorted(kept, key=lambda each: (each.silence.ends_us, each.silence.id))
 
     def get(self, silence_id: str) -> Kept | None:

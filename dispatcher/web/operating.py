@@ -34,7 +34,15 @@ from dispatcher.settings.limits_text import MAX_BYTES
 from dispatcher.store.audit import Action
 from dispatcher.store.dead_letters import DeadLetter, Replayed
 from dispatcher.store.parked_events import PAGE, Cancelled, ParkedEvent, ParkedEvents
-from dispatcher.store.silences import MATCHES_EVERYTHING, Preview, StoredSilence, TooManySilences, Wanted, preview
+from dispatcher.store.silences import (
+    MATCHES_EVERYTHING,
+    Preview,
+    StoredSilence,
+    TooManySilences,
+    Wanted,
+    check,
+    preview,
+)
 from dispatcher.store.versions import Unless
 from dispatcher.web.asked import Asked
 from dispatcher.web.auth import caller_of
@@ -262,7 +270,8 @@ class Operating:
                 if_version=if_version,
             )
             if if_version is not None and not done.is_new and done.number != if_version:
-                detail = f"version {done.number} is in force, expected version {if_version}: nothing has changed"
+                found = "no version is" if done.number is None else f"version {done.number} is"
+                detail = f"{found} in force, expected version {if_version}: nothing has changed"
                 raise Problem(HTTPStatus.PRECONDITION_FAILED, detail)
             if done.is_new:
                 self._note(request, "limits apply", about=f"version {done.number}")
@@ -347,7 +356,7 @@ def wanted_of(asked: Asked, who: str, start_us: int | None) -> Wanted:
     asked.done()
     if matchers is None or for_us is None or why is None:
         raise TypeError("what is missing is a fault")
-    return Wanted(
+    wanted = Wanted(
         matchers,
         for_us,
         who,
@@ -357,6 +366,8 @@ def wanted_of(asked: Asked, who: str, start_us: int | None) -> Wanted:
         until_resolved=until_resolved,
         reports=not no_report,
     )
+    _stored(lambda: check(wanted))
+    return wanted
 
 
 def _parked_of(events: ParkedEvents, ids: Sequence[str]) -> tuple[Iterator[Sequence[ParkedEvent]], str]:

@@ -215,7 +215,9 @@ class Page:
         except Problem as problem:
             return await self._refused(problem, fields)
         seen = await self._operating.preview_of(wanted.matchers)
-        shown = {"wanted": wanted, "seen": seen, "fields": fields}
+        start = {} if wanted.from_us is None else {"start": f"{wanted.from_us / US:.6f}"}  # as it is shown
+        sure = {name: value for name, value in fields.items() if name != "start"} | start
+        shown = {"wanted": wanted, "seen": seen, "fields": fields, "sure": sure}
         return await self._answers("silence", lambda: shown, of="silences")
 
     async def _add_silence(self, request: Request, body: bytes) -> Response:
@@ -236,8 +238,10 @@ class Page:
 
     async def _wanted(self, request: Request, asked: Asked) -> Wanted:
         start = asked.take("start", read_start, "a time such as 30m (from now) or 2026-11-21T22:00")
-        start_us = None if start is None else start(await self._threads.run(self._desk.decisions.now_us))
-        return wanted_of(asked, caller_of(request).name, start_us)
+        now_us = 0 if start is None else await self._threads.run(self._desk.decisions.now_us)
+        start_us = None if start is None else start(now_us)
+        is_later = start_us is not None and start_us > now_us  # else it begins now
+        return wanted_of(asked, caller_of(request).name, start_us if is_later else None)
 
     async def _refused(self, problem: Problem, fields: Mapping[str, Any]) -> Response:
         """The form again, with what was typed and what is wrong with it."""

@@ -16,7 +16,7 @@ _ENDED: Final = 20
 def listed(kept: Sequence[Kept], now_us: int) -> dict[str, Any]:
     """Those in force and those that begin later, the one that ends first comes first."""
     return {
-        "in_force": [_row(each) for each in kept if each.silence.is_in_force(now_us)],
+        "in_force": [_row(each) for each in kept if each.silence.from_us <= now_us],
         "later": [_row(each) for each in kept if each.silence.from_us > now_us],
     }
 

@@ -510,6 +510,8 @@ def test_limits_are_checked_and_put_in_force(olga: httpx.Client) -> None:
     bad = olga.post("/v1/limits/apply", content=b"global:\n  limits: [10/30]\nchanels: {}\n")
     assert bad.status_code == 422
     assert [(fault["line"], fault["column"]) for fault in bad.json()["errors"]] == [(2, 12), (3, 1)]
+    early = olga.post("/v1/limits/apply?if_version=3", content=good)
+    assert early.json()["detail"] == "no version is in force, expected version 3: nothing has changed"
     assert olga.post("/v1/limits/apply", content=good).json() == {"version": 1, "was": None, "known": None}
     other = good.replace(b"100", b"50")
     assert olga.post("/v1/limits/apply?if_version=2", content=other).status_code == 412

@@ -575,6 +575,50 @@ def test_a_silence_is_previewed_added_and_expired(browser: httpx.Client, redis: 
     ]
 
 
+@pytest.mark.parametrize("start", ["", "2001-01-01"])
+def test_a_silence_that_is_to_begin_now_or_before_begins_when_it_is_added(browser: httpx.Client, start: str) -> None:
+    question = read_html(browser.post("/silences/preview", data=silence("host=db1", start=start)).text).one("main")
+    (sure,) = question.all("form")
+    assert "From now" in question.text
+    assert "start" not in inputs(sure)
+
+
+def test_a_silence_begins_when_its_preview_has_said(browser: httpx.Client) -> None:
+    begin = time.time()
+    question = read_html(browser.post("/silences/preview", data=silence("host=db1", start="1h")).text).one("main")
+    end = time.time()
+    shown = datetime.fromisoformat(next(question.all("time")).attributes["datetime"]).timestamp()
+    (sure,) = question.all("form")
+    browser.post("/silences/add", data=inputs(sure))
+    (added,) = browser.get("/v1/silences").json()["silences"]
+    assert added["from"] == pytest.approx(float(inputs(sure)["start"]))
+    assert begin <= added["from"] - 3_600 <= end
+    assert 0 <= added["from"] - shown < 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        ({"start": "9999999d"}, "it would begin too late"),
+        ({"for": "4000d"}, "it would last too long"),
+        ({"matchers": " ".join(f"host!=db{number:0200}" for number in range(21))}, "its matchers have"),
+    ],
+)
+def test_a_silence_that_cannot_be_has_no_preview(browser: httpx.Client, fields: dict[str, str], fault: str) -> None:
+    answer = browser.post("/silences/preview", data=silence("host=db1") | fields)
+    assert answer.status_code == 422
+    assert fault in alert(read_html(answer.text))
+
+
+def test_a_silence_that_ended_by_itself_is_among_those_that_have_also_where_no_worker_runs(
+    browser: httpx.Client,
+) -> None:
+    browser.post("/silences/add", data=silence("host=db1", **{"for": "1ms"}))
+    page = until(lambda: page if "by itself" in (page := seen(browser, "/silences")).text else None, "its end")
+    assert "Nothing is silenced now." in page.text
+    assert browser.get("/v1/silences").json() == {"silences": []}
+
+
 def test_long_matchers_are_in_the_form_again_after_their_preview(browser: httpx.Client) -> None:
     asked = silence(" ".join(f"host!=db{number:0200}" for number in range(15)))
     page = read_html(browser.post("/silences/preview", data=asked).text)
