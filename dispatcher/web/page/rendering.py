@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from dispatcher.app.documents.instants import in_full, local, short, span
 from dispatcher.core.rendering import one_line
-from dispatcher.core.units import US
+from dispatcher.core.units import US, visible
 from dispatcher.data_files import STYLE_SHEET
 
 _FOLDER: Final = Path(__file__).resolve().parent
@@ -75,8 +75,8 @@ def _line(text: object, limit: int = 300) -> str:
 
 
 def _text(text: str) -> str:
-    """Foreign text on its lines; control characters as their escapes."""
-    shown = [one_line(line, _LONGEST) if line.strip() else "" for line in text[:_LONGEST].splitlines()]
+    """Foreign text on its lines, with its blanks and tabs; other control characters as their escapes."""
+    shown = ["\t".join(map(visible, line.split("\t"))) for line in text[:_LONGEST].splitlines()]
     return "\n".join(shown) + ("\n…" if len(text) > _LONGEST else "")
 
 

@@ -175,7 +175,9 @@ class Page:
                 fields = _as_of(given, await self._threads.run(self._desk.dead_letters.now_us))
             done = await act.run(request, Asked({**fields, "dry_run": not confirmed}))
             if confirmed:
-                said = {act.done: done[act.done], "more": "true"} if done["more"] else {act.done: done[act.done]}
+                said = {act.done: done[act.done]}
+                if done["more"]:  # the list has the filter then: its buttons go on
+                    said |= {"more": "true"} | {name: fields[name] for name in DEAD_FILTERS if name in fields}
                 return RedirectResponse(f"/dead?{urlencode(said)}", HTTPStatus.SEE_OTHER)
             shown = {"act": act, "asked": given, "fields": fields, "matched": done["matched"], "more": done["more"]}
             return await self._answers("confirm", lambda: shown, of="dead")

@@ -262,6 +262,8 @@ class Cause:
     def by(self) -> str:
         """What suppressed the events."""
         told, limit = self.newest, Limit.parse(self.newest.limit) if self.newest.limit else None
+        if told.reason == Reason.OVERFLOW:  # the limit has only refused it a place before
+            return _MEANINGS[Reason.OVERFLOW]
         if told.reason == Reason.REPEAT and limit is not None:
             return f"repeats: one in {window(limit)} is posted"
         if limit is not None:
@@ -296,8 +298,7 @@ def causes(
         count += 1
         if count <= most:
             newest.append(each)
-        about = (each.limit,) if each.reason == Reason.REPEAT else (each.scope, each.limit)
-        key = (each.category, each.outcome, each.reason, *about, None if each.limit else each.detail)
+        key = (each.category, each.outcome, each.reason, *_what_suppressed(each))
         found.setdefault(key, Cause(each, each.at_us)).note(each)
     return list(found.values()), newest, True
 
@@ -305,6 +306,14 @@ def causes(
 def _is_over(begin_s: float, count: int) -> bool:
     """Whether so many events were counted, or looked for, for long enough."""
     return time.monotonic() > begin_s + (GROUPED_S if count > GROUPED else WORK_S)
+
+
+def _what_suppressed(decision: Decision) -> tuple[str | None, ...]:
+    """What tells one cause of a reason from another."""
+    if decision.reason == Reason.OVERFLOW:
+        return ()
+    about = (decision.limit,) if decision.reason == Reason.REPEAT else (decision.scope, decision.limit)
+    return (*about, None if decision.limit else decision.detail)
 
 
 def by_books(causes: Sequence[Cause], recent: Recent, now_us: int) -> None:
@@ -318,12 +327,16 @@ def by_books(causes: Sequence[Cause], recent: Recent, now_us: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Dead letters of one reason and code, with the newest of them."""
+    """Dead letters of one reason and code, with the newest of them.
+
+    ``has_filter``: no other group that was counted has what a filter can say of this one.
+    """
 
     reason: str
     code: str | None
     count: int
     newest: DeadLetter
+    has_filter: bool = True
 
     @property
     def meaning(self) -> str:
@@ -349,7 +362,8 @@ def groups(pages: Iterator[list[DeadLetter]], most: int) -> tuple[list[Group], l
         if _is_over(begin_s, counts.total()):
             is_all = False
             break
-    found = [Group(*key, count, newest[key]) for key, count in counts.items()]
+    coded = {reason for reason, code in counts if code}
+    found = [Group(*key, count, newest[key], bool(key[1]) or key[0] not in coded) for key, count in counts.items()]
     return found, letters, counts.total(), is_all
 
 

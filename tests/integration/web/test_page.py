@@ -7,6 +7,7 @@ import json
 import re
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -22,6 +23,7 @@ from dispatcher.core.posts import Paused
 from dispatcher.core.quiet import WEEK
 from dispatcher.core.states import DeadLettered
 from dispatcher.core.units import US
+from dispatcher.web import operating
 from dispatcher.web.page import views
 from dispatcher.web.page.silences import FIELDS
 from dispatcher.web.page.views import VIEWS
@@ -184,6 +186,13 @@ def test_characters_that_no_screen_shows_are_made_visible(browser: httpx.Client,
     assert "\x1b" not in page.text + seen(browser, "/dead").text
 
 
+@pytest.mark.parametrize("path", ["/dead/e", "/explain?id=e"])
+def test_a_text_is_shown_with_its_blanks_and_tabs(browser: httpx.Client, redis: Database, path: str) -> None:
+    text = "Traceback:\n  File  'a.py'\n\n\tname\t= 1\x1b"
+    bury(redis, [{"category": "errors", "text": text, "id": "e"}])
+    assert next(seen(browser, path).all("pre")).verbatim == text.replace("\x1b", "\\x1b")
+
+
 def test_a_viewer_gets_the_part_that_changes_only_when_it_has(browser: httpx.Client, redis: Database) -> None:
     first = browser.get("/audit", headers={"X-Live": "1"})
     assert first.text.startswith("<main")
@@ -225,6 +234,18 @@ def test_where_not_all_could_be_looked_at_no_list_says_that_there_is_nothing(
         assert nothing not in answer.text
         assert in_time in answer.text
         assert "in the last 30 minutes" not in answer.text
+
+
+def test_a_full_line_is_said_to_have_suppressed_what_found_no_place_in_it(
+    audience: httpx.Client, redis: Database
+) -> None:
+    policy = policy_of("", "1/30m", on_limit=OnLimit.DEFER)
+    stage = Stage(redis, replace(policy, categories={"errors": replace(policy.defaults, max_parked=1)}))
+    stage.clock.now_us = time.time_ns() // 1_000
+    stage.send("a", "b", "c", "d", channel=UNPACED)
+    stage.worker("ann").run()
+    (cause,) = [row for row in seen(audience, "/suppressed").rows() if len(row) == 7]
+    assert cause[1:4] == ["dead", "its line was full", "2"]
 
 
 def test_what_an_operator_cancelled_is_not_among_the_suppressed(audience: httpx.Client, redis: Database) -> None:
@@ -347,6 +368,40 @@ def test_a_group_of_dead_letters_is_counted_before_it_is_replayed(browser: httpx
     (entry,) = seen(browser, "/audit").rows()
     assert entry[1:3] + entry[4:] == ["olga", "dead replay", "5", "", "page"]
     assert entry[3].startswith("reason rejected, code channel_not_found, died before ")
+
+
+def test_a_group_without_a_code_is_no_button_for_the_other_codes_of_its_reason(
+    browser: httpx.Client, redis: Database
+) -> None:
+    bury(redis, numbered(2), DeadLettered(Reason.EXHAUSTED, "no clear answer"))
+    assert [form for form in seen(browser, "/dead").all("form") if inputs(form).get("reason")]
+    bury(redis, [{"category": "errors", "text": "x", "id": "d"}], EXHAUSTED)
+    page = seen(browser, "/dead")
+    assert [inputs(form)["code"] for form in page.all("form") if inputs(form).get("reason")] == ["connection"]
+    (row,) = [row for row in page.rows() if row[:2] == ["exhausted", ""]]
+    assert row[5] == "one by one: the reason alone means other codes too"
+
+
+def test_where_there_is_more_to_do_the_list_has_the_filter_with_which_it_goes_on(
+    browser: httpx.Client, redis: Database, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def purge() -> str:
+        transport = httpx.ASGITransport(app_on(redis_url, tokens=tokens))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            client.auth = ("", "secret-of-olga")
+            return (await client.post("/dead/purge", data=sure)).headers["location"]
+
+    tokens = tmp_path / "tokens"
+    tokens.write_text(TOKENS, encoding="utf-8")
+    bury(redis, numbered(5), EXHAUSTED)
+    sure = {"reason": "exhausted", "before": "2099-01-01", "confirmed": "true"}
+    monkeypatch.setattr(operating, "WORK_S", -1.0)
+    done = asyncio.run(purge())
+    assert done == "/dead?purged=0&more=true&reason=exhausted&before=2099-01-01"
+    page = seen(browser, done)
+    assert "There are more: the same again goes on." in page.text
+    on = [inputs(form) for form in page.all("form") if form.attributes.get("action") == "/dead/replay"]
+    assert {"reason": "exhausted", "before": "2099-01-01"} in on
 
 
 @pytest.mark.parametrize(
