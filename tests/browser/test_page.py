@@ -19,8 +19,8 @@ from tests.browser.situation import situation
 from tests.support.commands import run
 from tests.support.dead_letters import DENIED, EXHAUSTED, KEYS, REJECTED, buried, bury, numbered, on_lanes
 from tests.support.processes import PATIENCE_S, Command, until
-from tests.support.servers import Database
-from tests.support.serving import Serving
+from tests.support.servers import Database, RedisServer
+from tests.support.serving import TOKENS, Serving
 
 pytestmark = pytest.mark.browser
 
@@ -269,6 +269,52 @@ def test_a_letter_that_is_gone_is_told_so_and_not_that_nothing_is_reached(
     redis.delete(KEYS.dead, KEYS.dead_ids)
     page.get_by_text("there is no dead letter of the id 'e0'").wait_for(timeout=PATIENCE_S * 1_000)
     wrong[:] = [each for each in wrong if "404" not in each]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "said"),
+    [
+        (TOKENS.replace(OLGA, "another"), "no valid token"),
+        (TOKENS.replace("read,operate", "ingest"), "has not the scope"),
+    ],
+    ids=["gone", "of another scope"],
+)
+def test_a_token_that_opens_the_page_no_more_is_told_so_and_not_that_nothing_is_reached(
+    chromium: Any,  # noqa: ANN401 - playwright's
+    redis_url: str,
+    tmp_path: Path,
+    tokens: str,
+    said: str,
+) -> None:
+    (tmp_path / "tokens").write_text(TOKENS, encoding="utf-8")
+    with Serving(redis_url, tmp_path, "--tokens", "tokens") as serving:
+        context = chromium.new_context(base_url=serving.url, http_credentials={"username": "", "password": OLGA})
+        page = context.new_page()
+        page.goto("/audit")
+        (tmp_path / "tokens").write_text(tokens, encoding="utf-8")
+        serving.signal(signal.SIGHUP)
+        page.locator("main").get_by_text(said).wait_for(timeout=PATIENCE_S * 1_000)
+        assert page.locator("script").count() == 0
+        context.close()
+
+
+def test_while_redis_is_away_it_says_so_and_goes_on_when_it_is_back(
+    chromium: Any,  # noqa: ANN401 - playwright's
+    own_server: RedisServer,
+    tmp_path: Path,
+) -> None:
+    with Serving(own_server.url, tmp_path) as serving:
+        context = chromium.new_context(base_url=serving.url)
+        page = context.new_page()
+        page.goto("/audit")
+        own_server.stop()
+        page.locator(".away").wait_for(state="visible", timeout=PATIENCE_S * 1_000)
+        told = page.locator(".away").inner_text()
+        assert told.endswith("What is shown is from before; it is tried again.")
+        assert "Not reachable" not in told
+        own_server.start()
+        page.locator(".away").wait_for(state="hidden", timeout=PATIENCE_S * 1_000)
+        context.close()
 
 
 def test_it_says_that_a_process_that_hangs_is_not_reached(open_page: Open, desk: Serving) -> None:

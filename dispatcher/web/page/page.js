@@ -6,6 +6,9 @@ const EVERY_MS = 2000;
 const ANSWER_MS = 5000; // an answer comes within 2.5 s: what takes longer is a process that hangs, or no network
 const live = document.getElementById("live");
 const age = document.getElementById("age");
+const why = document.getElementById("why");
+const NOT_REACHED = why.textContent;
+const FINAL = [401, 403, 404]; // asking again changes nothing
 let tag = "";
 let shownMs = Date.now();
 
@@ -81,6 +84,12 @@ function isSelected() {
   return selected && !selected.isCollapsed && live.contains(selected.anchorNode);
 }
 
+// What a page about a problem says of it; an answer of somebody between may say nothing.
+async function told(answer) {
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  return page.querySelector("main .said")?.textContent || NOT_REACHED;
+}
+
 async function refresh() {
   if (document.hidden) return;
   try {
@@ -88,7 +97,9 @@ async function refresh() {
     if (tag) headers["If-None-Match"] = tag;
     const signal = AbortSignal.timeout(ANSWER_MS);
     const answer = await fetch(location.href, { headers, cache: "no-store", redirect: "error", signal });
-    if (answer.status === 404) location.reload(); // the page says what is gone, and has no script
+    if (FINAL.includes(answer.status)) location.reload(); // the page says what is wrong, and has no script
+    const isShown = answer.status === 200 || answer.status === 304;
+    if (!isShown) why.textContent = await told(answer);
     const text = answer.status === 200 ? await answer.text() : "";
     const isHeld = text !== "" && isSelected();
     if (text && !isHeld) {
@@ -96,10 +107,11 @@ async function refresh() {
       show(text);
     }
     if (isHeld) age.textContent = Math.round((Date.now() - shownMs) / 1000);
-    else if (answer.status === 200 || answer.status === 304) shownMs = Date.now();
+    else if (isShown) shownMs = Date.now();
     document.body.classList.toggle("is-held", isHeld);
-    document.body.classList.toggle("is-away", answer.status !== 200 && answer.status !== 304);
+    document.body.classList.toggle("is-away", !isShown);
   } catch {
+    why.textContent = NOT_REACHED;
     document.body.classList.add("is-away");
   }
 }

@@ -63,6 +63,9 @@ _HTML_HEADERS: Final = {
 _CHALLENGE: Final = 'Basic realm="dispatcher", charset="UTF-8"'
 """Only at this challenge does a browser ask a person for a token."""
 
+_NO_QUESTION: Final = 'Bearer realm="dispatcher"'
+"""What a script is answered instead: it loads the page again."""
+
 _ENDING: Final = [each.value for each in ENDING]
 _FIRST_US: Final = 10**9 * US
 """The first instant that ``read_when`` takes in seconds."""
@@ -110,18 +113,18 @@ class Page:
             "audit": self._audit,
         }
         return [
-            *(self._at(views.VIEWS[name][0], self._shows(name, view)) for name, view in read.items()),
-            *(self._at(f"/dead/{act.name}", self._asks(act), "POST", Scope.OPERATE) for act in self._acts),
-            self._at("/silences/preview", self._preview_silence, "POST", Scope.OPERATE),
-            self._at("/silences/add", self._add_silence, "POST", Scope.OPERATE),
-            self._at("/silences/expire", self._expire_silence, "POST", Scope.OPERATE),
-            self._at("/dead/{id:path}", self._shows("letter", self._letter, of="dead")),
+            *(self._at(views.VIEWS[name][0], name, self._shows(name, view)) for name, view in read.items()),
+            *(self._at(f"/dead/{act.name}", "dead", self._asks(act), "POST", Scope.OPERATE) for act in self._acts),
+            self._at("/silences/preview", "silences", self._preview_silence, "POST", Scope.OPERATE),
+            self._at("/silences/add", "silences", self._add_silence, "POST", Scope.OPERATE),
+            self._at("/silences/expire", "silences", self._expire_silence, "POST", Scope.OPERATE),
+            self._at("/dead/{id:path}", "dead", self._shows("letter", self._letter, of="dead")),
             *(Route(f"/page/{name}", self._asset(name)) for name in _ASSETS),
             Route("/favicon.ico", self._asset("favicon.svg")),
         ]
 
     def _at(
-        self, path: str, answer: Callable[[Request, bytes], Awaitable[Response]], method: str = "GET",
+        self, path: str, of: str, answer: Callable[[Request, bytes], Awaitable[Response]], method: str = "GET",
         scope: Scope = Scope.READ,
     ) -> Route:  # fmt: skip
         way = self._guard.opens(scope)(bounded(answer))
@@ -132,9 +135,9 @@ class Page:
             try:
                 response = await way(request)
             except Problem as problem:
-                response = _told(problem, method)
+                response = _told(problem, request, of)
             except (ConfigError, GateUnavailable) as error:
-                response = _told(unavailable_by(error), method)
+                response = _told(unavailable_by(error), request, of)
             response.headers.update(_HTML_HEADERS)
             return response
 
@@ -440,13 +443,13 @@ def _expected(parked: Mapping[str, Any]) -> tuple[float, str, int]:
     return expected_at, parked.get("category") or "", parked["expires_us"]
 
 
-def _told(problem: Problem, method: str) -> Response:
-    """A problem as a page. It is asked for again only where the server is away."""
-    facts = _frame("problem", may_operate=False, needs_tokens=False)
-    facts["is_live"] = method == "GET" and problem.status == HTTPStatus.SERVICE_UNAVAILABLE
+def _told(problem: Problem, request: Request, of: str) -> Response:
+    """A problem as a page of a view. It is asked for again only where the server is away."""
+    facts = _frame(of, may_operate=False, needs_tokens=False)
+    facts["is_live"] = request.method == "GET" and problem.status == HTTPStatus.SERVICE_UNAVAILABLE
     shown = {**facts, "status": int(problem.status), "phrase": HTTPStatus(problem.status).phrase}
     live = render("problem", {**shown, "detail": problem.detail, "books": None})
     headers = dict(problem.headers or {})
     if problem.status == HTTPStatus.UNAUTHORIZED:
-        headers["WWW-Authenticate"] = _CHALLENGE
+        headers["WWW-Authenticate"] = _NO_QUESTION if LIVE in request.headers else _CHALLENGE
     return HTMLResponse(whole(live, facts), problem.status, headers)

@@ -762,6 +762,8 @@ def test_a_browser_is_asked_for_a_token(desk: Serving) -> None:
         'Basic realm="dispatcher", charset="UTF-8"',
     )
     assert read_html(answer.text).one("h1").text == "Unauthorized"
+    of_script = httpx.get(desk.url, headers={"X-Live": "1"})  # which must open no dialogue above what somebody types
+    assert (of_script.status_code, "Basic" in of_script.headers["www-authenticate"]) == (401, False)
 
 
 @pytest.mark.parametrize(
@@ -819,6 +821,9 @@ def test_a_server_that_is_away_is_told_on_a_page(own_server: RedisServer, tmp_pa
     with Serving(own_server.url, tmp_path) as serving, serving.client() as client:
         assert client.get("/").status_code == 200
         own_server.stop()
-        assert list(seen(client, "/audit", 503).all("script"))  # it goes on by itself
+        page = seen(client, "/audit", 503)
+        assert list(page.all("script"))  # it goes on by itself
+        assert page.one("title").text == "Audit · dispatcher"
+        assert [link.text for link in page.one("nav").all("a") if "aria-current" in link.attributes] == ["Audit"]
         assert not list(read_html(client.post("/dead/purge", data={"ids": "a"}).text).all("script"))
         own_server.start()
