@@ -76,6 +76,7 @@ def letters(redis: Database, redis_url: str, desk: Serving, tmp_path: Path) -> N
     """Something in the views, also what is long and has no place to be broken."""
     bury(redis, numbered(5))
     bury(redis, [{"category": "deploys", "text": LONG, "id": LONG[:128]}], EXHAUSTED)
+    bury(redis, [{"category": "errors", "text": "x", "id": "no-code"}], DeadLettered(Reason.EXHAUSTED, "no answer"))
     bury(redis, [{"category": "errors", "text": LONG, "id": "over"}], DENIED)
     bury(redis, [{"category": WIDE, "text": LONG, "id": "wide"}], REJECTED)
     Producer(redis).send_many([{"category": WIDE, "text": LONG}] * 3)
