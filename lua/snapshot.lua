@@ -13,7 +13,7 @@
 --           shadowed    HASH    as in admit.lua
 --           The last three are there where "named" is given.
 -- ARGV[1]   JSON {"now": us | absent, "named": how many names | absent}
--- Returns   [JSON {"now", "waiting", "events", "leased", "requeued", "parked", "timers", "next_timer": us | null, "scheduled", "next_scheduled": us | null,
+-- Returns   [JSON {"now", "waiting", "events", "leased", "requeued", "parked", "timers", "next_timer": us of the first event among them | null, "scheduled", "next_scheduled": us | null,
 --           "next_line": us | null, "deciding": entries of "lines" without an instant,
 --           "lines": {line: [count, next us | null, scope of a category's line | null]}, of each kind those that may go soonest,
 --           "has_all_lines", "deferred": {category: count}, "dead",
@@ -32,6 +32,7 @@ local MOST_LINES = 200 -- lines of channels that are told of, and as many of cat
 local MOST_ENTRIES = 2000 -- channels and scopes that are looked at for them
 local MOST_TALLIES = 1000
 local MOST_COOLDOWNS = 200
+local TIMERS = 50 -- that are looked at together
 local LANES, TAKEN = { K.lane_high, K.lane_normal, K.lane_low }, { K.taken_high, K.taken_normal, K.taken_low }
 
 local call = cjson.decode(ARGV[1])
@@ -39,6 +40,21 @@ local now = microseconds(call.now)
 
 local function first_score(key)
   return redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
+end
+
+local function next_timer() -- that of a digest message, whose id has a colon, is none
+  for first = 0, MOST_TALLIES, TIMERS do
+    local timers = redis.call('ZRANGE', K.timers, first, first + TIMERS - 1, 'WITHSCORES')
+    for i = 1, #timers, 2 do
+      if not string.find(timers[i], ':', 1, true) then
+        return timers[i + 1]
+      end
+    end
+    if #timers < 2 * TIMERS then
+      return nil
+    end
+  end
+  return first_score(K.timers)
 end
 
 local waiting = 0
@@ -107,7 +123,7 @@ local facts = {
   requeued = redis.call('ZCARD', K.requeued),
   parked = redis.call('ZCARD', K.parked),
   timers = redis.call('ZCARD', K.timers),
-  next_timer = first_score(K.timers) or cjson.null,
+  next_timer = next_timer() or cjson.null,
   scheduled = redis.call('ZCARD', K.scheduled),
   next_scheduled = first_score(K.scheduled) or cjson.null,
   next_line = entries[2] and entries[2] ~= 'inf' and entries[2] or cjson.null,

@@ -82,7 +82,9 @@ class PausedByHand(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything at one instant, ``now_us`` of the server's clock. ``next_timer_us`` is the earliest of the timers.
+    """Everything at one instant, ``now_us`` of the server's clock.
+
+    ``next_timer_us`` is the earliest timer of an event, or behind very many digest messages that of the first of these.
 
     ``events``, ``leased``, ``requeued``, ``timers`` and ``lines`` hold digest messages too, ``parked`` and
     ``in_flight``, which stand in the books, do not.
@@ -191,17 +193,35 @@ class Snapshot:
     def imbalances(self) -> list[str]:
         """A sentence for each equation of the books that does not hold; empty when they balance."""
         found = [f"{left} is {a}, but {right} is {b}" for left, a, right, b in self._equations() if a != b]
-        held = sum(self.by_category("held").values())
-        if held < self.parked:  # of what a record that cannot be read was, more may count as held
-            found.append(f"held by category is {held}, but parked is {self.parked}")
-        digests = self.events + self._settled - self.received
-        if not self.has_all_tallies and not 0 <= digests <= self.all_tallies:
-            found.append(f"digest messages are {digests}, but tallies are {self.all_tallies}")
+        if self._not_held:
+            found.append(f"held by category is {self._held}, but parked is {self.parked}")
+        if self._digests_beyond:
+            found.append(f"digest messages are {self._digests}, but tallies are {self.all_tallies}")
         return found
 
     def difference(self) -> int:
-        """By how many events the equations of the books do not hold, all together; 0 when they balance."""
-        return sum(abs(a - b) for _, a, _, b in self._equations())
+        """By how many events the books do not hold, all together; 0 when they balance, as of ``imbalances``."""
+        return sum(abs(a - b) for _, a, _, b in self._equations()) + self._not_held + self._digests_beyond
+
+    @property
+    def _held(self) -> int:
+        return sum(self.by_category("held").values())
+
+    @property
+    def _not_held(self) -> int:
+        """How many are parked beyond those held; of what a record that cannot be read was, more may count as held."""
+        return max(0, self.parked - self._held)
+
+    @property
+    def _digests(self) -> int:
+        return self.events + self._settled - self.received
+
+    @property
+    def _digests_beyond(self) -> int:
+        """How many digest messages there are beyond the tallies, or too few; known where tallies are not all told."""
+        if self.has_all_tallies:
+            return 0
+        return max(0, -self._digests, self._digests - self.all_tallies)
 
     def _equations(self) -> list[tuple[str, int, str, int]]:
         """What must be equal: two names, each with its number."""

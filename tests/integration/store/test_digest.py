@@ -114,6 +114,26 @@ def test_the_digest_goes_out_a_delay_after_the_first_suppressed_one(stage: Stage
     assert stage.total("notices") == 1
 
 
+def test_the_next_timer_is_that_of_an_event_and_never_of_a_digest(stage: Stage, ann: Worker) -> None:
+    storm(stage, 4)
+    ann.run()
+    assert (stage.snapshot().timers, stage.snapshot().next_timer_us) == (1, None)
+    stage.clock.forward(DELAY_S - 1)
+    stage.send("tried", category="others", channel="#others")
+    (started,) = ann.go()
+    ann.answer(started, Retryable("refused", "connection refused"))
+    snapshot = stage.snapshot()
+    assert (snapshot.timers, snapshot.tallies_at("timer")) == (2, 1)
+    assert snapshot.next_timer_us == stage.clock.now_us + BACKOFF_US
+
+
+def test_behind_very_many_digests_the_next_timer_is_found_or_the_first_of_all(stage: Stage) -> None:
+    stage.redis.zadd(stage.keys.timers, {f"digest:category-{n}": n + 1 for n in range(120)} | {"tried": 900})
+    assert stage.snapshot().next_timer_us == 900
+    stage.redis.zadd(stage.keys.timers, {f"digest:category-{n}": n + 1 for n in range(1_100)} | {"tried": 9_000})
+    assert stage.snapshot().next_timer_us == 1
+
+
 def test_a_buffered_single_waits_while_the_kept_slot_is_used_and_can_be_joined(stage: Stage, ann: Worker) -> None:
     storm(stage, 3)
     wait_until(stage, 100, ann)
