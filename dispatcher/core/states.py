@@ -460,6 +460,7 @@ WAITING: Final = (
     Reason.RETRY,
     Reason.RECONCILE,
     Reason.SCHEDULED,
+    Reason.RESOLVED,
 )
 """The reasons for which an event can wait."""
 

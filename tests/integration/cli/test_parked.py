@@ -91,6 +91,7 @@ FILTERS: Final = [
     pytest.param(("--category", "reports"), {"report-2", "report-3"}, id="category"),
     pytest.param(("--reason", "limit:category"), {"deploy 2", "report-2", "report-3"}, id="reason"),
     pytest.param(("--reason", "pace"), set[str](), id="another reason"),
+    pytest.param(("--reason", "resolved"), set[str](), id="that of a recovery"),
     pytest.param(("--channel", "#deploys"), {"deploy 2"}, id="the channel of its category"),
     pytest.param(("--channel", "#ops"), {"report-2", "report-3"}, id="its own channel"),
     pytest.param(("--older-than", "1h"), {"deploy 2"}, id="age"),
