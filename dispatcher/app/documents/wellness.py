@@ -14,6 +14,7 @@ from dispatcher.app.documents.recent import Lately, is_suppressed
 from dispatcher.core.limits import EVERYTHING, Reason
 from dispatcher.core.rendering import one_line
 from dispatcher.core.units import US
+from dispatcher.store.snapshot import Snapshot
 
 SOON_S: Final = 10.0
 """What the workers take within this time is no backlog."""
@@ -58,10 +59,11 @@ def _state(status: Status) -> tuple[Level, str]:
     snapshot = status.snapshot
     if status.refusal is not None:
         return Level.ILL, f"It is not well: the server cannot be written to. {_sentence(status.refusal.said)}"
-    if (stopped := _stopped(status) or _unmanned(status)) is not None:
-        return stopped
-    if imbalances := snapshot.imbalances():
-        return Level.ILL, f"It is not well: the books do not balance. {_sentence(imbalances[0])}"
+    found = [each for each in (_paused(snapshot), _unmanned(status), _unbalanced(snapshot)) if each is not None]
+    if (by_hand := _paused_by_hand(snapshot)) is not None:
+        found.append(by_hand)
+    if found:
+        return next((each for each in found if each[0] is Level.ILL), found[0])
     together = status.recent.together()
     suppressed = "nothing was suppressed."
     if count := together.suppressed():
@@ -74,18 +76,30 @@ def _state(status: Status) -> tuple[Level, str]:
     return Level.WELL, f"It is well. In the last 30 minutes {suppressed}"
 
 
-def _stopped(status: Status) -> tuple[Level, str] | None:
-    """Why nobody posts."""
-    snapshot = status.snapshot
+def _paused(snapshot: Snapshot) -> tuple[Level, str] | None:
+    """That Slack or the network lets nobody post."""
+    if snapshot.pause is None:
+        return None
+    said, remedy = pause_in_words(snapshot.pause, snapshot)
+    return Level.ILL, f"Nothing is posted: {_sentence(said)} To do: {_sentence(remedy)}"
+
+
+def _paused_by_hand(snapshot: Snapshot) -> tuple[Level, str] | None:
+    """That an operator lets nobody post."""
     by_hand = snapshot.paused.get(EVERYTHING)
-    if by_hand is not None:
-        since = span(max(0.0, (snapshot.now_us - by_hand.since_us) / US))
-        why = f": {by_hand.why}" if by_hand.why else ""
-        return Level.LOOK, one_line(f"Nothing is posted: paused for {since} by {by_hand.by}{why}.")
-    if snapshot.pause is not None:
-        said, remedy = pause_in_words(snapshot.pause, snapshot)
-        return Level.ILL, f"Nothing is posted: {_sentence(said)} To do: {_sentence(remedy)}"
-    return None
+    if by_hand is None:
+        return None
+    since = span(max(0.0, (snapshot.now_us - by_hand.since_us) / US))
+    why = f": {by_hand.why}" if by_hand.why else ""
+    return Level.LOOK, one_line(f"Nothing is posted: paused for {since} by {by_hand.by}{why}.")
+
+
+def _unbalanced(snapshot: Snapshot) -> tuple[Level, str] | None:
+    """That the books do not balance."""
+    imbalances = snapshot.imbalances()
+    if not imbalances:
+        return None
+    return Level.ILL, f"It is not well: the books do not balance. {_sentence(imbalances[0])}"
 
 
 def _unmanned(status: Status) -> tuple[Level, str] | None:
@@ -120,7 +134,7 @@ def _workers(status: Status) -> str:
 
 def _hindrance(status: Status) -> str | None:
     """Why one more worker would take nothing."""
-    if _stopped(status) is not None:
+    if status.snapshot.is_stopped:
         return "posting is stopped"
     if suspended := _suspended(status):
         return f"{suspended} of {_alive(status)} {'is' if suspended == 1 else 'are'} suspended"
@@ -130,16 +144,29 @@ def _hindrance(status: Status) -> str | None:
 def _waits(status: Status) -> str:
     """What waits for something else than a worker."""
     waits: Counter[str] = Counter()
+    over = _over(status)
     for (_, reason), count in status.snapshot.counts.by_reason("parked").items():
-        waits[_WAITS.get(reason, "for something else")] += count
+        waits["for its turn" if reason in over else _WAITS.get(reason, "for something else")] += count
     said = ", ".join(f"{count:,} {what}" for what, count in waits.most_common() if count > 0)
     return f"no event waits for one ({said})" if said else "nothing waits"
 
 
+def _over(status: Status) -> set[str]:
+    """What nothing waits for any more; the books keep the word of when an event was parked."""
+    snapshot = status.snapshot
+    holds = {
+        Reason.PAUSED: snapshot.pause is not None or bool(snapshot.paused),
+        Reason.SILENCED: bool(snapshot.silences_in_force),
+        Reason.QUIET: bool(status.quiet),
+    }
+    return {reason.value for reason, does_hold in holds.items() if not does_hold}
+
+
 def _died(lately: Lately) -> dict[str, int]:
-    """How many became dead letters by reason, but for the suppressed ones; the most first."""
+    """How many became dead letters by reason, the most first; but for those suppressed, or about what was over."""
     dead = Counter({reason: count for (outcome, reason), count in lately.ended.items() if outcome == "dead"})
-    return {reason: count for reason, count in dead.most_common() if not is_suppressed(reason)}
+    works = {reason for reason in dead if is_suppressed(reason) or reason == Reason.RESOLVED}
+    return {reason: count for reason, count in dead.most_common() if reason not in works}
 
 
 def _alive(status: Status) -> int:

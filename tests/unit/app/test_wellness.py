@@ -60,6 +60,10 @@ def test_of_what_died_the_most_frequent_reason_comes_first() -> None:
     assert found.said == f"It works, but in the last 30 minutes {died} Nothing was suppressed."
 
 
+def test_a_dead_letter_about_what_was_over_wants_no_look() -> None:
+    assert wellness(replace(QUIET, recent=lately(dead_resolved=2))) == wellness(QUIET)
+
+
 def test_what_an_operator_cancelled_or_a_recovery_ended_is_not_suppressed() -> None:
     recent = lately(dropped_cancelled=4, dropped_resolved=3, digested_resolved=2, dropped_unposted=1)
     assert wellness(replace(QUIET, recent=recent)) == wellness(QUIET)
@@ -131,6 +135,53 @@ def test_the_worst_is_told(status: Status, level: Level, said: str) -> None:
     assert found.said == said
 
 
+BY_HAND: Final = {EVERYTHING: PausedByHand("olga", NOW_US)}
+
+
+@pytest.mark.parametrize(
+    ("status", "level", "said"),
+    [
+        (
+            replace(QUIET, workers=[], snapshot=replace(SNAPSHOT, paused=BY_HAND, waiting=1)),
+            Level.ILL,
+            "It is not well: no worker runs, and 1 event waits.",
+        ),
+        (
+            replace(QUIET, snapshot=replace(SNAPSHOT, paused=BY_HAND, totals={"received": 1})),
+            Level.ILL,
+            "It is not well: the books do not balance. Received is 1, but outcomes + parked + in flight is 0.",
+        ),
+        (
+            replace(QUIET, workers=[], snapshot=replace(SNAPSHOT, totals={"received": 1})),
+            Level.ILL,
+            "It is not well: the books do not balance. Received is 1, but outcomes + parked + in flight is 0.",
+        ),
+        (
+            replace(QUIET, workers=[], snapshot=replace(SNAPSHOT, paused=BY_HAND)),
+            Level.LOOK,
+            "No worker runs. Nothing waits.",
+        ),
+        (
+            replace(QUIET, recent=lately(dead_rejected=1), snapshot=replace(SNAPSHOT, paused=BY_HAND)),
+            Level.LOOK,
+            "Nothing is posted: paused for 0.0s by olga.",
+        ),
+    ],
+    ids=["no worker and work", "books", "books and no worker", "no worker", "a dead letter"],
+)
+def test_of_several_the_worst_is_told_and_a_pause_by_hand_hides_nothing(
+    status: Status, level: Level, said: str
+) -> None:
+    found = wellness(status)
+    assert (found.level, found.said) == (level, said)
+
+
+def test_a_pause_by_hand_does_not_hide_that_slack_refuses_the_token() -> None:
+    by_slack = replace(SNAPSHOT, pause=Pause("invalid_auth", "", NOW_US, NOW_US, "operator"))
+    found = wellness(replace(QUIET, snapshot=replace(by_slack, paused=BY_HAND)))
+    assert found == wellness(replace(QUIET, snapshot=by_slack))
+
+
 @pytest.mark.parametrize(
     ("workers", "waiting", "rate", "said"),
     [
@@ -162,4 +213,15 @@ def test_more_workers_do_not_help_what_waits_for_something_else() -> None:
     snapshot = replace(SNAPSHOT, totals={f"parked {name}": number for name, number in counted.items()})
     assert wellness(replace(QUIET, snapshot=snapshot)).workers == (
         "More workers would not help: no event waits for one (5 for room in a limit, 4 for a channel, 2 for its time)."
+    )
+
+
+def test_what_a_pause_a_silence_or_quiet_hours_parked_waits_for_its_turn_once_these_are_over() -> None:
+    counted = {f"parked errors {why}": count for why, count in (("paused", 5), ("silenced", 2), ("quiet", 1))}
+    parked = replace(SNAPSHOT, totals=counted)
+    said = "More workers would not help: no event waits for one"
+    assert wellness(replace(QUIET, snapshot=parked)).workers == f"{said} (8 for its turn)."
+    of_category = replace(parked, paused={"errors": PausedByHand("olga", NOW_US)})
+    assert wellness(replace(QUIET, snapshot=of_category)).workers == (
+        f"{said} (5 for the end of a pause, 3 for its turn)."
     )
