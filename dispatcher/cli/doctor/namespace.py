@@ -94,7 +94,10 @@ def _queue(facts: NamespaceFacts, snapshot: Snapshot, settings: Settings) -> Fin
         return warning("waiting", f"{said}; taking is suspended for all RQ workers of the server", "rq resume")
     if snapshot.pending >= MAX_USE * settings.max_waiting:
         said = f"{said}; from {settings.max_waiting} in all on producers are refused"
-        return warning("waiting", said, "start more workers, or raise DISPATCHER_MAX_WAITING")
+        remedy = "start more workers, or raise DISPATCHER_MAX_WAITING"
+        if 2 * snapshot.parked > snapshot.pending:  # no worker is what these wait for
+            remedy = "see what they wait for: 'dispatcher parked list'; cancel what is out of date, or widen its limit"
+        return warning("waiting", said, remedy)
     return ok("waiting", said)
 
 
