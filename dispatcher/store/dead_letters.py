@@ -94,6 +94,7 @@ class DeadLetter:
             self.fits_at_us,
             self.code,
             self.detail,
+            self.channel,
             copies=self.copies,
             since_us=self.since_us,
             repeats=self.repeats,

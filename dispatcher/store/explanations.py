@@ -260,7 +260,8 @@ class _Telling:
         if "letter" in self._facts:
             letter = self._buried()
             ended = self._settled(letter.decision(), kept=True)
-            return replace(ended, attempts=letter.attempts, replays=letter.replays)
+            seen = _seconds(letter.seen_us)
+            return replace(ended, attempts=letter.attempts, replays=letter.replays, first_seen=seen)
         decision = latest([read_row(self._found.id, row) for row in self._facts.get("decisions", ())])
         if decision is not None:
             return self._settled(decision, kept=False)
@@ -306,12 +307,12 @@ class _Telling:
         next_us = int(self._facts.get("timer") or self._findings.now_us)
         words = ": ".join(filter(None, (reason, code)))
         stopped, is_due = self._stopped(), next_us <= self._findings.now_us
-        held_up = stopped if is_due else None
+        held_up = self._all_paused_by_hand() or (stopped if is_due else None)
         sentence = explain.on_timer(words, base.attempts or 0, MAX_ATTEMPTS, self._at(next_us), held_up)
         if is_buffered and words.startswith("limit:"):
             sentence = explain.alone(words, self._at(next_us), held_up)
         if reason == Reason.PAUSED and stopped is not None:
-            sentence = explain.after_pause(stopped, None if is_due else self._at(next_us))
+            sentence = explain.after_pause(stopped, None if held_up else self._at(next_us))
         return replace(base, reason=reason, code=code, next_at=None if held_up else next_us / US, sentence=sentence)
 
     def _scheduled(self, base: Explanation) -> Explanation:

@@ -26,7 +26,9 @@ def test_one_sentence_says_what_happened(redis: Database, redis_url: str, inside
 def test_as_json_every_fact_has_its_key(redis: Database, inside: InProcess) -> None:
     bury(redis, [{"category": "errors", "text": "x", "id": "disk 1"}], DENIED)
     told = inside.json("explain", "disk 1")
+    assert told["first_seen"] == told["at"]
     assert told.pop("fits_at") == pytest.approx(told.pop("at") + 90)
+    told.pop("first_seen")
     sentence = told.pop("sentence")
     assert sentence.startswith("Dead letter at ")
     assert ": category errors had used 10 of 10 in 30 min; it would have fitted at " in sentence
@@ -37,7 +39,7 @@ def test_as_json_every_fact_has_its_key(redis: Database, inside: InProcess) -> N
         "outcome": "dead",
         "reason": "limit:category",
         "category": "errors",
-        "channel": None,
+        "channel": "#general",
         "scope": "category:errors",
         "limit": "10/30m",
         "used": None,
@@ -45,7 +47,6 @@ def test_as_json_every_fact_has_its_key(redis: Database, inside: InProcess) -> N
         "window_s": None,
         "place": None,
         "expected_at": None,
-        "first_seen": None,
         "next_at": None,
         "before": None,
         "attempts": 0,

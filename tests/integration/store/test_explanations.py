@@ -19,7 +19,7 @@ from dispatcher.core.event import job_id_for
 from dispatcher.core.explain import State
 from dispatcher.core.limits import Bounds, Limit
 from dispatcher.core.policy import CategoryRule, OnLimit
-from dispatcher.core.posts import Ambiguous, Paused, RateLimitedBySlack, Retryable
+from dispatcher.core.posts import Ambiguous, Paused, RateLimitedBySlack, Rejected, Retryable
 from dispatcher.core.states import GRACE_US, Sent
 from dispatcher.core.units import US, Lane
 from dispatcher.logs.event_log import build_event_log, facts_of
@@ -90,6 +90,17 @@ def test_a_dead_letter_says_why_and_whether_it_is_kept(stage: Stage, ann: Worker
     stage.dead_letters.purge(stage.dead_letters.find(Filter()))
     purged = explain(stage, "b")
     assert (purged.sentence, purged.outcome, purged.dead_letter) == (said, "dead", False)
+
+
+def test_of_a_dead_letter_the_channel_that_refused_it_is_told_and_when_it_was_first_taken(
+    stage: Stage, ann: Worker
+) -> None:
+    stage.send("a")
+    (started,) = ann.go()
+    stage.clock.forward(1)
+    ann.answer(started, Rejected("channel_not_found", "no such channel"))
+    told, (letter,) = explain(stage, "a"), stage.dead_letters.find(Filter())
+    assert (told.channel, told.first_seen) == (letter.channel, START_US / US) == ("#general", START_US / US)
 
 
 @pytest.mark.parametrize(
@@ -480,18 +491,20 @@ def test_while_slack_takes_no_post_no_instant_that_has_passed_is_told(redis: Dat
     )  # fmt: skip
 
 
-def test_a_retry_whose_instant_has_passed_is_told_with_the_pause_that_keeps_it(stage: Stage, ann: Worker) -> None:
+def test_a_retry_is_told_with_the_pause_by_hand_that_keeps_it_before_its_instant_and_after(
+    stage: Stage, ann: Worker
+) -> None:
     stage.send("a", channel=UNPACED)
     (started,) = ann.go()
     ann.answer(started, Retryable("http_502", "bad gateway"))
     stage.pausing.pause("*", "ops@here", "maintenance")
-    assert explain(stage, "a").next_at == (START_US + BACKOFF_US) / US
-    stage.clock.forward(10)
-    told = explain(stage, "a")
-    assert told.next_at is None
-    assert told.sentence == (
+    before = explain(stage, "a")
+    assert before.next_at is None
+    assert before.sentence == (
         "Admitted, 1 of 8 attempts used (retry: http_502); posting is paused since 10:53:20 (by ops@here: maintenance)."
     )
+    stage.clock.forward(10)
+    assert explain(stage, "a") == before
 
 
 def test_explain_tells_the_attempts_and_the_next_instant_of_a_retry(stage: Stage, ann: Worker) -> None:
