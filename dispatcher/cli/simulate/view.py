@@ -93,7 +93,7 @@ def _categories(runs: Sequence[Simulated], *, has_bars: bool = True) -> Table:
     table.add_column("Category")
     table.add_column("Offered", is_right=True)
     if has_bars:
-        table.add_column("Sent █, suppressed ░")
+        table.add_column("Sent █, not sent ░")
     for head in ("Sent",) if len(runs) == 1 else ("Sent before", "after"):
         table.add_column(head, is_right=True)
     table.add_column("%", is_right=True)
@@ -176,7 +176,8 @@ def _sentences(run: Simulated) -> Iterator[str]:
     refused = run.slack.refused.total()
     yield f"Slack would have told {refused:,} posts to wait (429), by the rates that people report."
     if waiting := course.total.waiting:
-        yield f"At the end {waiting:,} events wait for room in a limit; what was admitted is posted."
+        held = f"{waiting:,} {'event waits' if waiting == 1 else 'events wait'}"
+        yield f"At the end {held} for room in a limit, or for the end of quiet hours; what was admitted is posted."
 
 
 def _instant(run: Simulated, at_us: int) -> str:

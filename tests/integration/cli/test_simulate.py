@@ -59,6 +59,18 @@ def test_people_are_shown_both_and_what_stands_out(inside: InProcess) -> None:
     assert any(line.startswith("global 3/1h 3 3 second 3 ") for line in lines)
 
 
+def test_what_is_not_sent_is_not_said_to_be_suppressed_and_may_wait_for_quiet_hours(
+    inside: InProcess, tmp_path: Path
+) -> None:
+    quiet = 'quiet: {day: {times: ["00:00-23:00"], zone: UTC, then: defer}}\n'
+    (tmp_path / "quiet.yaml").write_text(NEW + quiet, encoding="utf-8")
+    out = inside("simulate", "trace.jsonl", "--limits", "quiet.yaml").out
+    assert "Sent █, not sent ░" in out
+    assert "At the end 4 events wait for room in a limit, or for the end of quiet hours; what was" in " ".join(
+        out.split()
+    )
+
+
 @pytest.mark.parametrize("width", [80, 60, 40])
 def test_on_a_narrow_terminal_channels_keep_their_pace(inside: InProcess, width: int) -> None:
     inside.monkeypatch.setenv("COLUMNS", str(width))
