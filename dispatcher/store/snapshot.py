@@ -377,6 +377,8 @@ class Books:
 
 def _snapshot(facts: dict[str, Any], totals: dict[str, int]) -> Snapshot:
     tallies = {id_: TallyStatus(row[0], int(row[1]), row[2]) for id_, row in facts["tallies"].items()}
+    endings = {id_: int(at) for id_, at in facts["endings"].items()}
+    ends = {f"silence:{id_}": at for id_, at in endings.items()}  # as SILENCE_PREFIX, which need not be loaded
     return Snapshot(
         now_us=int(facts["now"]),
         waiting=facts["waiting"],
@@ -386,7 +388,7 @@ def _snapshot(facts: dict[str, Any], totals: dict[str, int]) -> Snapshot:
         parked=_parked(facts, totals, tallies),
         timers=facts["timers"],
         lines={
-            name: Line(count, int(at) if at is not None else None, scope)
+            name: Line(count, _next_of_line(at, scope, ends), scope)
             for name, (count, at, scope) in facts["lines"].items()
         },
         deferred={category: int(count) for category, count in facts["deferred"].items()},
@@ -399,7 +401,7 @@ def _snapshot(facts: dict[str, Any], totals: dict[str, int]) -> Snapshot:
         pause=read_pause(facts["pause"]),
         paused={name: read_by_hand(row) for name, row in facts["paused"].items()},
         silences=facts["silences"],
-        endings={id_: int(at) for id_, at in facts["endings"].items()},
+        endings=endings,
         suppressed=facts["suppressed"],
         scheduled=facts["scheduled"],
         next_scheduled_us=int(facts["next_scheduled"]) if facts["next_scheduled"] else None,
@@ -413,6 +415,13 @@ def _snapshot(facts: dict[str, Any], totals: dict[str, int]) -> Snapshot:
         all_tallies=facts["all_tallies"],
         parked_with_digests=facts["parked"],
     )
+
+
+def _next_of_line(at: str | None, scope: str | None, ends: Mapping[str, int]) -> int | None:
+    """A line that waits for the end of a silence has its latest; by ``ends`` it is earlier if nothing more matches."""
+    if at is None:
+        return None
+    return int(at) if scope is None else min(int(at), ends.get(scope, int(at)))
 
 
 def _counts(rows: Sequence[bytes]) -> dict[str, int]:

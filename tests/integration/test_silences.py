@@ -759,6 +759,7 @@ def test_what_a_silence_is_said_to_last_is_until_it_is_idle(stage: Stage, ann: W
     assert (listed["until"], listed["ends"]) == (UNTIL_US / US, ends_us / US)
     (in_force,) = stage.snapshot().silences_in_force
     assert (in_force.until_us, in_force.ends_us) == (UNTIL_US, ends_us)
+    assert {each.next_us for each in stage.snapshot().lines.values()} == {ends_us}
     stage.clock.forward(600)
     assert not stage.snapshot().silences_in_force
 
