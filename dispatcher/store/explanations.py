@@ -344,6 +344,8 @@ class _Telling:
         expires = None
         if hindrance is None and deadline is not None:
             expires = explain.expires_in_line(room, place, now_us, int(deadline), self._at)
+        if hindrance is None and expires is None:
+            hindrance = self._quiet_at(max(room.at_us or now_us, now_us))
         expected_at = None if hindrance else _seconds(room.at_us)
         return replace(
             base,
@@ -374,6 +376,14 @@ class _Telling:
         if policy is None or not scope.startswith(QUIET_PREFIX):
             return None
         hush = policy.hours.named(scope.removeprefix(QUIET_PREFIX), self._findings.now_us)
+        return None if hush is None else explain.quiet_words(hush.name, hush.since_us, hush.until_us, self._at)
+
+    def _quiet_at(self, at_us: int) -> str | None:
+        """The quiet hours that hold at the instant at which the event asks for room; none hold what is admitted."""
+        policy, event = self._findings.policy, self._event
+        if policy is None or event is None or self._header.get("attempt"):
+            return None
+        hush = policy.hours.hush(event.category, at_us, (event.priority, event.labels))
         return None if hush is None else explain.quiet_words(hush.name, hush.since_us, hush.until_us, self._at)
 
     def _hindrance(self) -> str | None:

@@ -305,6 +305,49 @@ def test_an_event_deferred_before_waits_at_its_turn_for_the_end(stage: Stage, an
     assert ann.desk.posts == [f"e{n}" for n in range(5)]
 
 
+HOURS_AT_ITS_TURN: Final = """\
+channels: {{default: {{pace: none}}}}
+defaults: {{limits: [1/1h], on_limit: defer, channel: "#free", max_age: 1d}}
+quiet:
+  break: {{times: ["{times}"], zone: UTC, unless: {{priority: high}}, then: {then}}}
+"""
+WAITS: Final = "Waits for room: category reports has used 1 of 1 in 1 h; first in line"
+
+
+@pytest.mark.parametrize("then", ["drop", "digest", "defer"])
+@pytest.mark.parametrize("after_s", [0, 600], ids=["before they begin", "while they hold"])
+def test_what_is_to_find_room_in_quiet_hours_is_told_with_these_and_without_an_instant(
+    redis: Database, then: str, after_s: int
+) -> None:
+    stage = Stage(redis, policy_from(HOURS_AT_ITS_TURN.format(times="11:00-12:30", then=then)))
+    send(stage, "a", "b", category="reports")
+    stage.worker("ann").run()
+    stage.clock.forward(after_s)
+    told = stage.explanations.explain("b")
+    assert told.sentence == f"{WAITS}; quiet hours break from 11:00:00 until 12:30:00."
+    assert (told.expected_at, told.next_at) == (None, None)
+
+
+@pytest.mark.parametrize(("times", "priority"), [("11:00-11:50", Lane.NORMAL), ("11:00-12:30", Lane.HIGH)])
+def test_quiet_hours_that_are_over_by_then_or_exempt_the_event_hinder_nothing(
+    redis: Database, times: str, priority: Lane
+) -> None:
+    stage = Stage(redis, policy_from(HOURS_AT_ITS_TURN.format(times=times, then="drop")))
+    send(stage, "a", "b", category="reports", priority=priority)
+    stage.worker("ann").run()
+    stage.clock.forward(600)
+    told = stage.explanations.explain("b")
+    assert told.sentence == f"{WAITS}, expected at 11:53:20 at the earliest."
+    assert told.expected_at == told.next_at == (START_US + 3_600 * US) / US
+
+
+def test_what_expires_before_there_is_room_is_told_to_expire_also_in_quiet_hours(redis: Database) -> None:
+    stage = Stage(redis, policy_from(HOURS_AT_ITS_TURN.format(times="11:00-12:30", then="drop")))
+    send(stage, "a", "b", category="reports", max_age=60)
+    stage.worker("ann").run()
+    assert "it will expire at 10:54:20" in sentence(stage, "b")
+
+
 def test_an_event_that_is_too_old_before_the_end_expires(stage: Stage, ann: Worker) -> None:
     send(stage, "a", category="errors", max_age=60)
     ann.run()
