@@ -32,7 +32,7 @@ local MOST_LINES = 200 -- lines of channels that are told of, and as many of cat
 local MOST_ENTRIES = 2000 -- channels and scopes that are looked at for them
 local MOST_TALLIES = 1000
 local MOST_COOLDOWNS = 200
-local TIMERS = 50 -- that are looked at together
+local MOST_TIMERS = 200
 local LANES, TAKEN = { K.lane_high, K.lane_normal, K.lane_low }, { K.taken_high, K.taken_normal, K.taken_low }
 
 local call = cjson.decode(ARGV[1])
@@ -43,18 +43,13 @@ local function first_score(key)
 end
 
 local function next_timer() -- that of a digest message, whose id has a colon, is none
-  for first = 0, MOST_TALLIES, TIMERS do
-    local timers = redis.call('ZRANGE', K.timers, first, first + TIMERS - 1, 'WITHSCORES')
-    for i = 1, #timers, 2 do
-      if not string.find(timers[i], ':', 1, true) then
-        return timers[i + 1]
-      end
-    end
-    if #timers < 2 * TIMERS then
-      return nil
+  local timers = redis.call('ZRANGE', K.timers, 0, MOST_TIMERS - 1, 'WITHSCORES')
+  for i = 1, #timers, 2 do
+    if not string.find(timers[i], ':') then
+      return timers[i + 1]
     end
   end
-  return first_score(K.timers)
+  return #timers == 2 * MOST_TIMERS and timers[2] or nil
 end
 
 local waiting = 0

@@ -128,9 +128,9 @@ def test_the_next_timer_is_that_of_an_event_and_never_of_a_digest(stage: Stage, 
 
 
 def test_behind_very_many_digests_the_next_timer_is_found_or_the_first_of_all(stage: Stage) -> None:
-    stage.redis.zadd(stage.keys.timers, {f"digest:category-{n}": n + 1 for n in range(120)} | {"tried": 900})
-    assert stage.snapshot().next_timer_us == 900
-    stage.redis.zadd(stage.keys.timers, {f"digest:category-{n}": n + 1 for n in range(1_100)} | {"tried": 9_000})
+    stage.redis.zadd(stage.keys.timers, {f"digest:category-{n}": n + 1 for n in range(199)} | {"tried": 9_000})
+    assert stage.snapshot().next_timer_us == 9_000
+    stage.redis.zadd(stage.keys.timers, {f"digest:category-{n}": n + 1 for n in range(300)})
     assert stage.snapshot().next_timer_us == 1
 
 
