@@ -10,11 +10,10 @@ from types import FrameType, TracebackType
 from typing import Any, Final, Self
 
 from dispatcher.cli.first_signals import FirstSignals, Interrupted
+from dispatcher.worker.child_process import SAME_FROM_PARENT_S
 from dispatcher.worker.hangup import Hangup
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-SAME_SIGNAL_S: Final = 1.0
-"""A second one so soon is the same one: a service manager and our parent may both send it."""
 
 
 class Interruption:
@@ -95,5 +94,5 @@ class Interruption:
             self.asked = True
             self._asked_at = time.monotonic()
             self.raise_if_asked()
-        elif time.monotonic() - self._asked_at > SAME_SIGNAL_S:
+        elif time.monotonic() - self._asked_at > SAME_FROM_PARENT_S:
             self.raise_if_asked()

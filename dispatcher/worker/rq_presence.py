@@ -6,6 +6,7 @@ import what a job's hash names.
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any, Final
 from warnings import catch_warnings
@@ -52,8 +53,8 @@ class RqPresence:
                 self._worker.subscribe()  # type: ignore[no-untyped-call]  # RQ's
             self._has_entered = True
 
-    def renew(self) -> None:
-        """Write the whole entry: so it comes back on a server that forgot it.
+    def renew(self, next_in_s: float) -> None:
+        """Write the whole entry: so it comes back on a server that forgot it. It outlives the pause to the next time.
 
         A full server refuses it, which changes nothing: the lease counts, and a full server empties when workers go on.
         """
@@ -63,7 +64,7 @@ class RqPresence:
         entry |= dict(zip(SENDERS, map(str, self.senders), strict=True))
         with translate_outages(), worker.connection.pipeline(transaction=False) as pipe:
             pipe.hset(worker.key, mapping=entry)
-            pipe.expire(worker.key, worker.worker_ttl + 60)
+            pipe.expire(worker.key, max(worker.worker_ttl + 60, math.ceil(2 * next_in_s)))
             for registry in (self._queue.all_workers, *map(self._queue.workers, Lane)):
                 pipe.sadd(registry, worker.key)
             try:

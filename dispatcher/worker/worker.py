@@ -285,7 +285,8 @@ class Worker:
         self._same_signal_s = SAME_FROM_PARENT_S if has_parent else SAME_SIGNAL_S
         signal.signal(signal.SIGINT, self.request_stop)
         signal.signal(signal.SIGTERM, self.request_stop)
-        signal.signal(signal.SIGHUP, self._hear_hangup)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup
+            signal.signal(signal.SIGHUP, self._hear_hangup)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # see worker.child_process
 
     def stop(self) -> None:
@@ -328,7 +329,7 @@ class Worker:
         self._presence.enter()
         self._look_at = self._clock() + self._outbox.renew() / US
         self._presence.senders = (self._senders, self._senders - self._post_pool.free)
-        self._presence.renew()
+        self._presence.renew(self._beat_s)
         self._beat_due = self._clock() + self._beat_s
         self._housekeeping.keep_up(self._limits.dispatcher.policy.dead_letters)
 
@@ -507,7 +508,7 @@ class Worker:
             try:
                 with translate_refusals(self._client):
                     returned = self._keep_only_in_hand()
-                    self._presence.renew()
+                    self._presence.renew(self._beat_s)
             except GateUnavailable:
                 pause_s = min(pause_s * 2, _RECONNECT_TO_S)
                 self._unsettled += self._post_pool.collect()

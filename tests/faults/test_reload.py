@@ -223,6 +223,24 @@ def test_a_hangup_publishes_what_is_new_and_refuses_what_is_wrong(shop: Shop) ->
     assert shop.drained()["sent"] == 4
 
 
+def test_under_nohup_a_hangup_is_ignored(shop: Shop, tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup leaves it to what it starts
+    try:
+        worker = Command("worker", env=shop.env, cwd=tmp_path, from_scratch=True)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    with worker:
+        name = worker.await_line("worker.started")["worker"]
+        until(lambda: shop.client.zscore(KEYS.leases, name), "its first take")
+        shop.file.write_text(limits("4/1h"), encoding="utf-8")
+        worker.signal(signal.SIGHUP)
+        shop.send(1)
+        shop.await_sent(1)
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0
+    assert shop.in_force().number == 1
+
+
 def test_an_empty_file_takes_no_limits_out_of_force(shop: Shop) -> None:
     (first,) = shop.start()
     shop.file.write_text("", encoding="utf-8")

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.cli.interruption import SAME_SIGNAL_S, Interruption
+from dispatcher.cli.interruption import Interruption
+from dispatcher.worker.child_process import SAME_FROM_PARENT_S
 from tests.support.forked import SEEN_BY_ALL
 from tests.support.processes import until
 
@@ -44,7 +45,7 @@ def test_a_second_signal_is_heard_where_the_first_was_lost() -> None:
     Last()
     os.kill(os.getpid(), signal.SIGTERM)
     asked = time.monotonic()
-    until(lambda: time.monotonic() - asked > 1.1 * SAME_SIGNAL_S, "a signal of its own")
+    until(lambda: time.monotonic() - asked > 1.1 * SAME_FROM_PARENT_S, "a signal of its own")
     with pytest.raises(KeyboardInterrupt):
         os.kill(os.getpid(), signal.SIGTERM)
 

@@ -100,6 +100,17 @@ def test_the_events_of_a_worker_that_is_gone_are_taken_when_its_lease_ends(
     assert (time.now_s, len(asked)) == (LEASE_S, 2)
 
 
+def test_rqs_entry_of_a_worker_with_a_long_lease_outlives_the_pause_between_its_heartbeats(
+    redis: Database, tmp_path: Path, time: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(HandDrivenWorker, "LEASE_S", 3_600.0)
+    driven = HandDrivenWorker(redis, 8, tmp_path, clock=time.at_worker, limits=LIMITS, server_clock=time.at_server)
+    send(driven, "a")
+    assert driven.next() == ["a"]
+    assert redis.ttl("rq:worker:ann") > 2 * 3_600 / 3 - 60
+    driven.worker.sign_off()
+
+
 def test_while_all_workers_live_one_that_sleeps_takes_nothing(
     driven: HandDrivenWorker, redis: Database, time: Time, asked: list[tuple[str, int, int]]
 ) -> None:
