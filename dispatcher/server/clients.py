@@ -191,11 +191,16 @@ class _AsyncSentinels(AsyncSentinel):
 
 
 def _no_primary(address: SentinelAddress, answers: Sequence[object]) -> Unreachable:
-    """Why nobody named a primary: it is down, nobody can be reached, or the question is wrong."""
+    """Why nobody named a primary: it is down, somebody who may know it cannot be reached, or the question is wrong."""
     known = [answer for answer in answers if isinstance(answer, Mapping)]
     refused = [answer for answer in answers if isinstance(answer, AuthenticationError)]
     if any(address.service in states for states in known):
         return MasterNotFoundError(f"the Sentinels at {address} see no primary of {address.service!r} that is up")
+    said = "; ".join(f"{place}: {_said(answer)}" for place, answer in zip(address.places(), answers, strict=True))
+    away = sum(map(_is_away, answers))
+    if away:
+        why = "can be reached" if away == len(answers) else f"that can be reached names {address.service!r}"
+        return MasterNotFoundError(f"no Sentinel at {address} {why} ({said})")
     if known:
         names = sorted({str(name) for states in known for name in states})
         return SentinelsRefuse(
@@ -207,15 +212,20 @@ def _no_primary(address: SentinelAddress, answers: Sequence[object]) -> Unreacha
             f"the Sentinels at {address} refuse us ({refused[0]}): in DISPATCHER_REDIS_URL, put their own password "
             "behind the database as in ?sentinel_password=PASSWORD, and ?sentinel_username=NAME where there is one"
         )
-    said = "; ".join(f"{place}: {answer}" for place, answer in zip(address.places(), answers, strict=True))
     if any("unknown command" in str(answer) for answer in answers):
         return SentinelsRefuse(
             f"not all at {address} are Sentinels, and none names the primary ({said}): in DISPATCHER_REDIS_URL, name "
             "the Sentinels and their ports, or the server itself as in redis://HOST:PORT/DB"
         )
-    if any(not isinstance(answer, (Unreachable, Unanswered)) for answer in answers):
-        return SentinelsRefuse(
-            f"no Sentinel at {address} names the primary ({said}): in DISPATCHER_REDIS_URL, name Sentinels, and a user "
-            "whom they let run SENTINEL MASTERS"
-        )
-    return MasterNotFoundError(f"no Sentinel at {address} can be reached ({said})")
+    return SentinelsRefuse(
+        f"no Sentinel at {address} names the primary ({said}): in DISPATCHER_REDIS_URL, name Sentinels, and a user "
+        "whom they let run SENTINEL MASTERS"
+    )
+
+
+def _is_away(answer: object) -> bool:
+    return isinstance(answer, (Unreachable, Unanswered)) and not isinstance(answer, AuthenticationError)
+
+
+def _said(answer: object) -> str:
+    return f"watches {', '.join(sorted(map(str, answer))) or 'none'}" if isinstance(answer, Mapping) else str(answer)

@@ -226,8 +226,35 @@ def test_a_sentinel_that_answers_an_error_is_named_unless_another_one_names_the_
             asyncio.run(send(alone))
 
 
+@pytest.mark.parametrize("wrong", ["another name", "another password", "no Sentinel", "no right to ask"])
+def test_a_wrong_answer_is_an_outage_while_another_sentinel_does_not_answer(tmp_path: Path, wrong: str) -> None:
+    rules = {
+        "another password": "requirepass secret",
+        "no right to ask": "user default on nopass ~* &* +@all -sentinel",
+    }
+    said = {
+        "another name": "watches else",
+        "another password": "Authentication required.",
+        "no Sentinel": "unknown command .*",
+        "no right to ask": ".*no permission.*",
+    }[wrong]
+    config = tmp_path / "one.conf"
+    service = "else" if wrong == "another name" else SERVICE
+    config.write_text(f"sentinel monitor {service} 127.0.0.1 {free_port()} 1\n{rules.get(wrong, '')}\n")
+    is_sentinel = wrong != "no Sentinel"
+    options = ("--sentinel",) if is_sentinel else ()
+    with RedisServer(port=free_port(), config=config if is_sentinel else None, options=options) as one:
+        other = free_port()
+        url = f"sentinel://127.0.0.1:{one.port},127.0.0.1:{other}/{SERVICE}/0"
+        message = (
+            rf"that can be reached names 'main' \(127\.0\.0\.1:{one.port}: {said}; 127\.0\.0\.1:{other}: .*refused"
+        )
+        with connect(url) as client, pytest.raises(QueueUnavailable, match=message):
+            Producer(client).send("errors", "x")
+
+
 def test_a_service_that_no_sentinel_knows_is_a_fault_of_the_address(one_sentinel: tuple[RedisServer, str]) -> None:
-    _, url = one_sentinel
+    url = f"sentinel://{one_sentinel[1].split(',')[1]}/{SERVICE}/3"  # the one that answers
     message = r"know no service 'other': in DISPATCHER_REDIS_URL, name one that they watch, which is main"
     with connect(url.replace("/main/", "/other/")) as client, pytest.raises(ConfigError, match=f"{message}$"):
         Producer(client).send("errors", "x")
