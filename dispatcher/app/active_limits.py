@@ -32,9 +32,13 @@ class Following:
         by: str,
         grace_us: int,
         post_s: float,
+        claim: Callable[[], None],
         renew_sink: Callable[[], Sink | None] = lambda: None,
     ) -> None:
         """``begun`` is in force at the start; ``read`` reads the limits file.
+
+        ``claim`` writes the layout and binds the queue where the server has lost both; raises ``ConfigError`` where
+        another namespace has the queue.
 
         ``renew_sink`` returns another sink if the credential has changed; raises ``ConfigError``.
         """
@@ -43,6 +47,7 @@ class Following:
         self._gate = gate
         self._outbox = outbox
         self._by = by
+        self._claim = claim
         self._say = events.say
         self.dispatcher = Dispatcher(begun.policy, gate, outbox, sink, events, build_backoff(), grace_us, post_s)
         self._adopt(begun)
@@ -50,7 +55,8 @@ class Following:
         outbox.introduce(fingerprint_of(sink))
 
     def follow(self) -> None:
-        """Go over to the version in force."""
+        """Go over to the version in force. A server that has lost the one before may have lost everything."""
+        self._claim()
         self._go_over(in_force(self._versions) or self._revive())
 
     def reread(self) -> None:

@@ -108,8 +108,8 @@ def dispatch_one(job_id: str, data: str) -> str:
     ):
         events = log.of(owner)
         client = connect(server.url)
-        claim_namespace(client, *keys_of(settings))
         run = _Run(settings, client, sink, events, owner)
+        run.claim()
         found = in_force(run.versions) or publish(run.versions, open_limits(settings), owner, Unless.ANY, events.say)
         outbox = build_outbox(settings, client, owner, requests=requests_of(sink))
         limits = run.follow(found, outbox)
@@ -149,6 +149,10 @@ class _Run:
     def versions(self) -> Versions:
         return Versions(self.client, keys_of(self.settings)[0])
 
+    def claim(self) -> None:
+        """See ``claim_namespace``."""
+        claim_namespace(self.client, *keys_of(self.settings))
+
     def follow(self, begun: InForce, outbox: Outbox, prefilter: Prefilter | None = None) -> Following:
         """The core, by the limits in force from ``begun`` on."""
         return Following(
@@ -162,6 +166,7 @@ class _Run:
             by=self.owner,
             grace_us=grace_of(self.settings),
             post_s=self.settings.slack_timeout.total_seconds(),
+            claim=self.claim,
             renew_sink=self.renew_sink or (lambda: None),
         )
 

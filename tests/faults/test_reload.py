@@ -14,6 +14,7 @@ import pytest
 from dispatcher.producer.blocking import Producer
 from dispatcher.server.clients import connect
 from dispatcher.server.connection import Client
+from dispatcher.server.keys import LAYOUT_VERSION
 from dispatcher.settings.limits_file import read_limits
 from dispatcher.stand_in import Held, Hold, StandIn, landed
 from dispatcher.store.decisions import Decisions
@@ -289,6 +290,8 @@ def test_a_server_that_lost_everything_gets_the_limits_again(shop: Shop) -> None
     shop.send(5)
     shop.await_sent(6)
     assert '"3/1h"' in shop.in_force().content
+    assert shop.client.get(KEYS.layout) == LAYOUT_VERSION.encode()
+    assert shop.client.get(QUEUE.binding) == KEYS.namespace.encode()
 
 
 def test_a_program_that_cannot_read_the_limits_gives_back_what_it_holds_and_ends(shop: Shop) -> None:

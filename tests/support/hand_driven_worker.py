@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -24,6 +25,7 @@ from dispatcher.settings.environment import Settings
 from dispatcher.settings.limits_file import read_limits
 from dispatcher.store.admission import Admission, Prefilter
 from dispatcher.store.dead_letters import DeadLetters
+from dispatcher.store.intake import claim_namespace
 from dispatcher.store.leases import Outbox, Taken
 from dispatcher.store.removals import Removals
 from dispatcher.store.rq_recovery import Sweep
@@ -129,6 +131,7 @@ class HandDrivenWorker:
             by="ann",
             grace_us=GRACE_US,
             post_s=POST_S,
+            claim=partial(claim_namespace, client, keys, queue),
         )
         self.worker = Worker(
             name="ann",
