@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from dispatcher.cli.exits import DEFECT, DONE
 from dispatcher.cli.serve import guard_of, missing_packages, reread_tokens, serve_on
@@ -34,6 +34,7 @@ class Door:
 
     listening: socket.socket
     guard: Guard
+    patience_s: ClassVar[float] = 15.0
 
     def run(self, job: Job) -> int:
         """Serve until a signal; returns the exit code."""
@@ -58,13 +59,13 @@ class Door:
             self.guard.reread()
 
     def close(self) -> None:
-        """For the other children: else the socket would be open for as long as they run."""
+        """For the others: else the socket would be open, and nobody would answer, for as long as one of them runs."""
         self.listening.close()
 
 
 @contextmanager
 def opened(job: Job, *, wanted: bool) -> Iterator[Http]:
-    """The socket, as long as the context lasts; none without the extra, or where the port is in use.
+    """The socket, until it is closed or the context ends; none without the extra, or where the port is in use.
 
     Raises ``ConfigError`` where the tokens are wrong, or missing at an address that is not loopback's.
     """

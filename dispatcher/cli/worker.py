@@ -87,6 +87,10 @@ def prepared(terminal: Terminal, *, burst: bool = False) -> Iterator[Job]:
 class Sibling(Protocol):
     """A child process beside the workers."""
 
+    @property
+    def patience_s(self) -> float:
+        """How long its stop may take."""
+
     def run(self, job: Job) -> int:
         """Work until a signal, in the child; returns the exit code."""
 
@@ -94,7 +98,7 @@ class Sibling(Protocol):
         """Read again what children to come begin with, in the parent, at SIGHUP."""
 
     def close(self) -> None:
-        """Let go of what only that child needs, in the others."""
+        """Let go of what only that child needs: in the others, and in the parent when no such child is to come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +205,8 @@ class Job:
         found = preflight(self.settings, self.server, self.log, enter)
         job = replace(self, limits=found.as_file(), has_parent=True)
         patience_s = self.settings.slack_timeout.total_seconds() + STOP_GRACE_S
+        if door is not None:
+            patience_s = max(patience_s, door.patience_s)
         fatal = frozenset({CONFIGURATION})
         supervisor = Supervisor(
             child,
@@ -210,6 +216,7 @@ class Job:
             patience_s=patience_s,
             is_hung_up=partial(self._is_hung_up, door),
             beside=door is not None,
+            let_go=door.close if door is not None else lambda: None,
         )
         return supervisor.supervise(begin)
 

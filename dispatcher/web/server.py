@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 
 from dispatcher.web.bounds import ANSWER_S, BODY_S, KEEP_ALIVE_S, MOST_HEAD, BoundedProtocol
 
-_STOP_S: Final = round(BODY_S + ANSWER_S) + 1
+STOP_S: Final = round(BODY_S + ANSWER_S) + 1
 """What is in hand at a stop is finished: a body that has begun, and its answer."""
 
 _SWITCH_S: Final = 0.0005
@@ -84,7 +84,7 @@ def server_of(app: Starlette) -> uvicorn.Server:
         proxy_headers=False,
         h11_max_incomplete_event_size=MOST_HEAD,
         timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=_STOP_S,
+        timeout_graceful_shutdown=STOP_S,
     )
     return _Server(config)
 

@@ -44,7 +44,8 @@ class Supervisor:
     terminal is gone on which this process began. Children end with this process, however it ends.
 
     With ``beside`` there is one child more, at the place ``BESIDE``: what serves HTTP. It ends as soon as no other
-    child is left.
+    child is left. ``let_go`` is called, perhaps more than once, when no other will take its place: it closes what this
+    process keeps for it.
     """
 
     def __init__(  # noqa: PLR0913 - collaborators first, figures by name
@@ -57,6 +58,7 @@ class Supervisor:
         patience_s: float,
         is_hung_up: Callable[[], bool],
         beside: bool = False,
+        let_go: Callable[[], None] = lambda: None,
     ) -> None:
         self._run = run
         self._tell = tell
@@ -71,6 +73,7 @@ class Supervisor:
         self._kill_at: float | None = None
         self._exit_code = 0
         self._is_hung_up = is_hung_up
+        self._let_go = let_go
 
     def supervise(self, begun: Callable[[Sequence[int]], None] = lambda _pids: None) -> int:
         """Start the children and return when all have ended; ``begun`` gets their process ids before any runs.
@@ -153,6 +156,7 @@ class Supervisor:
         self._stopping_since = now
         self._due.clear()
         self._kill_at = now + self._patience_s
+        self._let_go()
         self._send(signal.SIGTERM)
 
     def _send(self, number: signal.Signals) -> None:
@@ -177,6 +181,8 @@ class Supervisor:
             self._put_off(place, ran_s, pid=pid, code=code, detail=signal.strsignal(-code))
         elif code > 0:
             self._put_off(place, ran_s, pid=pid, code=code)
+        if place == BESIDE and place not in self._due:
+            self._let_go()
 
     def _kill_if_late(self) -> None:
         """Kill those who still run; who has ended was reaped before, also if this process stood still meanwhile."""

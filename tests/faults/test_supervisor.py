@@ -83,7 +83,7 @@ def begun(pids):
 
 SET_UP
 supervisor = Supervisor(run, count, tell, fatal=frozenset({78}), patience_s=float(patience_s),
-                        is_hung_up=Hangup().is_end, beside=beside)
+                        is_hung_up=Hangup().is_end, beside=beside, let_go=lambda: tell("let.go"))
 sys.exit(supervisor.supervise(begun))
 """
 
@@ -248,6 +248,25 @@ def test_the_child_beside_the_others_is_started_again_under_its_own_name(family:
     assert parent.lines("worker.crashed") == []
     parent.signal(signal.SIGTERM)
     assert parent.code() == 0
+
+
+@pytest.mark.parametrize("way", ["done", "wrong"])
+def test_what_is_kept_for_the_child_beside_the_others_goes_when_it_ends_for_good(family: Start, way: str) -> None:
+    parent = family("wait", f"beside-{way}")
+    parent.wait_for("child.ready")
+    parent.wait_for("let.go")
+    parent.signal(signal.SIGTERM)
+    assert parent.code() == 0
+
+
+def test_what_is_kept_for_the_child_beside_the_others_stays_while_it_is_to_be_started_again(family: Start) -> None:
+    parent = family("wait", "beside-crash-once")
+    parent.wait_for("child.ready", 2)
+    assert parent.lines("let.go") == []
+    parent.signal(signal.SIGTERM)
+    assert parent.code() == 0
+    (gone,), stopped = parent.lines("let.go"), parent.lines("child.stopped")
+    assert all(gone["at"] < each["at"] for each in stopped), "it goes when the stop begins"
 
 
 def test_a_crash_loop_is_told_and_does_not_spin(family: Start) -> None:

@@ -32,6 +32,7 @@ from dispatcher.settings.redaction import redacted_url
 from dispatcher.stand_in import Held, Hold, StandIn, landed
 from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.snapshot import Books, Snapshot
+from dispatcher.web.server import STOP_S
 from dispatcher.worker.child_process import SAME_SIGNAL_S
 from tests.support.commands import Streams, environment, run, started_on, terminal
 from tests.support.forked import PYTHON_DISPATCHER
@@ -496,6 +497,47 @@ def test_a_token_that_was_taken_back_stays_refused_after_the_http_process_was_ki
     kill(3)
     assert answers() == [200, 401], "of a file with faults the tokens that were read last stay"
     assert "line 1: 2 words" in command.await_line("tokens.refused")["faults"][0]
+
+
+def refuses(url: str) -> bool:
+    """Whether nobody listens there."""
+    try:
+        socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+def test_nobody_can_connect_while_the_last_posts_are_finished(up: Up, place: Path, slack: StandIn) -> None:
+    hold = Hold()
+    slack.faults.add(landed(Held(hold)))
+    command = up(DISPATCHER_SLACK_TIMEOUT=str(2 * PATIENCE_S))
+    url = url_of(command)
+    send(place, "e1")
+    hold.wait_for_arrival()
+    command.signal(signal.SIGTERM)
+    until(lambda: refuses(url), "a closed port")
+    assert command.named("event.settled") == []
+    hold.release()
+    assert command.wait() == 0
+    assert [line["outcome"] for line in command.named("event.settled")] == ["sent"]
+
+
+def test_nobody_can_connect_after_the_http_process_was_told_to_stop(up: Up, place: Path, slack: StandIn) -> None:
+    command = up()
+    url = url_of(command)
+    os.kill(http_pid(command, place), signal.SIGTERM)
+    until(lambda: refuses(url), "a closed port")
+    send(place, "e1")
+    until(lambda: len(slack.ledger) == 1, "the post")
+
+
+def test_a_request_that_has_begun_has_its_time_at_a_stop_whatever_the_time_out_of_slack_is(up: Up) -> None:
+    command = up(DISPATCHER_SLACK_TIMEOUT="0.5")
+    url_of(command)
+    command.signal(signal.SIGTERM)
+    assert command.await_line("stop.asked")["within_s"] > STOP_S
+    assert command.wait() == 0
 
 
 def test_a_port_in_use_is_a_warning_and_the_workers_run(redis_url: str, tmp_path: Path) -> None:
