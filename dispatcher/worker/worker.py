@@ -377,7 +377,7 @@ class Worker:
     def _tell_suspension(self, *, is_suspended: bool) -> None:
         self._is_suspended = is_suspended
         if is_suspended:
-            detail = "'rq suspend' stops all RQ workers of the server; 'rq resume' lets them go on"
+            detail = "'rq suspend' stops all RQ workers of the database; 'rq resume' lets them go on"
             self._log.say("worker.suspended", worker=self.name, detail=detail)
         else:
             self._log.say("worker.resumed", worker=self.name)

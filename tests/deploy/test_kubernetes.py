@@ -90,6 +90,11 @@ def test_the_probe_is_the_images_own_health_check_and_waits_as_long_as_a_start_m
     assert f"--interval={probe['periodSeconds']}s --timeout={probe['timeoutSeconds']}s" in image
 
 
+def test_a_worker_is_not_restarted_before_its_server_has_been_away_for_ten_minutes() -> None:
+    probe = worker()["livenessProbe"]
+    assert probe["failureThreshold"] * probe["periodSeconds"] >= 600
+
+
 def test_the_pod_runs_as_the_images_user_on_a_file_system_that_is_read_only() -> None:
     image = (CHECKOUT / "Dockerfile").read_text(encoding="utf-8")
     assert f"USER {pod()['securityContext']['runAsUser']}:" in image

@@ -91,7 +91,7 @@ def _books(snapshot: Snapshot) -> Finding:
 def _queue(facts: NamespaceFacts, snapshot: Snapshot, settings: Settings) -> Finding:
     said = f"{snapshot.waiting} waiting, {snapshot.in_flight} in flight, {snapshot.parked} parked"
     if facts.suspended:
-        return warning("waiting", f"{said}; taking is suspended for all RQ workers of the server", "rq resume")
+        return warning("waiting", f"{said}; taking is suspended for all RQ workers of the database", "rq resume")
     if snapshot.pending >= MAX_USE * settings.max_waiting:
         said = f"{said}; from {settings.max_waiting} in all on producers are refused"
         remedy = "start more workers, or raise DISPATCHER_MAX_WAITING"
