@@ -79,7 +79,7 @@ def _serve(  # noqa: PLR0913 - the options of the command
     from dispatcher.settings.loading import load_settings
     from dispatcher.web.auth import create_tokens
     from dispatcher.web.listening import listen
-    from dispatcher.worker.keeper import keep_server
+    from dispatcher.worker.keeper import kept_server
 
     settings, warnings = load_settings(for_posts=False)
     terminal.hide(settings.secrets())
@@ -99,9 +99,10 @@ def _serve(  # noqa: PLR0913 - the options of the command
             log.say("setting.warning", detail=warning)
         if created:
             log.say("tokens.created", file=str(tokens))
-        if settings.redis_url is None:
-            keep_server(settings.data_dir, log.say)
-        with listen(host, settings.serve_port if port is None else port) as listening:
+        with (
+            kept_server(settings, log.say),
+            listen(host, settings.serve_port if port is None else port) as listening,
+        ):
             serve_on(listening, settings, server, guard, log, interruption)
 
 

@@ -38,13 +38,11 @@ class Door:
 
     def run(self, job: Job) -> int:
         """Serve until a signal; returns the exit code."""
-        from dispatcher.worker.keeper import keep_server
+        from dispatcher.worker.keeper import kept_server
 
-        if job.settings.redis_url is None:
-            keep_server(job.settings.data_dir, job.log.say)
         reread_tokens(self.guard, job.log)  # the parent may have read them long ago
         try:
-            with job.interruption.outranks_errors():
+            with kept_server(job.settings, job.log.say), job.interruption.outranks_errors():
                 serve_on(self.listening, job.settings, job.server, self.guard, job.log, job.interruption)
         except DispatcherError:
             raise

@@ -134,12 +134,10 @@ class Job:
         """
         from dispatcher.app.running import run_worker
         from dispatcher.settings.loading import load_settings
-        from dispatcher.worker.keeper import keep_server
+        from dispatcher.worker.keeper import kept_server
 
-        if self.settings.redis_url is None:
-            keep_server(self.settings.data_dir, self.log.say)
         try:
-            with self.interruption.outranks_errors():
+            with kept_server(self.settings, self.log.say), self.interruption.outranks_errors():
                 run_worker(
                     self.settings,
                     self.limits,

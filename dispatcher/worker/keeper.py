@@ -6,43 +6,78 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dispatcher.errors import DispatcherError
 from dispatcher.server.embedded import EmbeddedServer
 from dispatcher.server.embedded.data_dir import DataDir
+from dispatcher.settings.plain import AnySettings
 from dispatcher.worker.supervisor import backoff_s, crashes_now
 
 
-def keep_server(data_dir: Path, tell: Callable[..., None]) -> None:
-    """From now on, and as long as this process lives, join the server in ``data_dir`` again whenever it has ended.
+@contextmanager
+def kept_server(settings: AnySettings, tell: Callable[..., None]) -> Iterator[None]:
+    """While the context lasts, join the embedded server of the settings again whenever it has ended.
 
     It comes back at the same address. Of all processes that do this one starts it; what keeps it from starting is told,
-    and tried again after a pause.
+    and tried again after a pause. A server with a URL is left alone.
     """
-    threading.Thread(target=_keep, args=(data_dir, tell), daemon=True, name="keeper").start()
+    if settings.redis_url is not None:
+        yield
+        return
+    keeper = _Keeper(settings.data_dir, tell)
+    threading.Thread(target=keeper.keep, daemon=True, name="keeper").start()
+    try:
+        yield
+    finally:
+        keeper.stop()
 
 
-def _keep(data_dir: Path, tell: Callable[..., None]) -> None:
-    hold: EmbeddedServer | None = None
-    crashes = 0
-    while True:
-        since = time.monotonic()
-        fault = None
-        try:
-            before, hold = hold, EmbeddedServer.join(data_dir)
+class _Keeper:
+    """``keep`` runs in a thread of its own, and ``stop`` gives up what it holds."""
+
+    def __init__(self, data_dir: Path, tell: Callable[..., None]) -> None:
+        self._data_dir = data_dir
+        self._tell = tell
+        self._held: EmbeddedServer | None = None
+        self._holding = threading.Lock()
+        self._is_over = threading.Event()
+
+    def keep(self) -> None:
+        crashes = 0
+        while not self._is_over.is_set():
+            since = time.monotonic()
+            fault = None
+            try:
+                server = EmbeddedServer.join(self._data_dir)
+                self._hold(server)
+                _await_end(server)
+            except DispatcherError as error:
+                fault = str(error)
+            if self._is_over.is_set():
+                return
+            crashes = crashes_now(crashes, time.monotonic() - since)
+            pause_s = backoff_s(crashes - 1) if crashes > 1 else 0.0
+            if fault is not None:
+                self._tell("server.failed", detail=fault, retry_s=pause_s)
+            self._is_over.wait(pause_s)
+
+    def stop(self) -> None:
+        with self._holding:
+            self._is_over.set()
+            if self._held is not None:
+                self._held.close()
+
+    def _hold(self, server: EmbeddedServer) -> None:
+        """Hold it in place of the one before; not after ``stop``."""
+        with self._holding:
+            before, self._held = self._held, server
             if before is not None:
                 before.close()
-            _await_end(hold)
-        except DispatcherError as error:
-            fault = str(error)
-        crashes = crashes_now(crashes, time.monotonic() - since)
-        pause_s = backoff_s(crashes - 1) if crashes > 1 else 0.0
-        if fault is not None:
-            tell("server.failed", detail=fault, retry_s=pause_s)
-        time.sleep(pause_s)
+            if self._is_over.is_set():
+                server.close()
 
 
 def _await_end(server: EmbeddedServer) -> None:

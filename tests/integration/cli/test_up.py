@@ -382,6 +382,18 @@ def test_kill_9_of_up_leaves_no_process_and_loses_nothing(up: Up, place: Path, s
     assert len(marks) == len(set(marks)) == 101
 
 
+@pytest.mark.parametrize(("command", "begun"), [("worker", "worker.started"), ("serve", "serve.started")])
+def test_the_last_process_waits_until_the_embedded_server_has_ended(
+    place: Path, env: dict[str, str], command: str, begun: str
+) -> None:
+    with Command(command, env=env, cwd=place) as last:
+        last.await_line(begun)
+        until(lambda: server_facts(place)["connected_clients"] > 1, "the keeper")
+        last.signal(signal.SIGTERM)
+        assert last.wait() == 0
+        assert processes_in(place) == {}
+
+
 @pytest.mark.parametrize(
     "victims",
     [
