@@ -70,6 +70,18 @@ def open_server(settings: AnySettings, *, start: bool, within_s: float = 10.0) -
         yield Server(embedded.url, f"embedded server in {settings.data_dir}", warnings)
 
 
+@contextmanager
+def kept_server(settings: AnySettings, tell: Callable[..., None]) -> Iterator[None]:
+    """While the context lasts, the embedded server is started again whenever it has ended; one at a URL is let be."""
+    if settings.redis_url is not None:
+        yield
+        return
+    from dispatcher.worker.keeper import kept
+
+    with kept(settings.data_dir, tell):
+        yield
+
+
 def has_run(settings: AnySettings) -> bool:
     """Whether an embedded server has run in the data dir; also true of one that ``join`` will refuse."""
     from dispatcher.server.embedded.data_dir import DataDir

@@ -74,12 +74,11 @@ def _serve(  # noqa: PLR0913 - the options of the command
     *,
     create: bool,
 ) -> None:
-    from dispatcher.app.servers import open_server
+    from dispatcher.app.servers import kept_server, open_server
     from dispatcher.logs.event_log import process_log
     from dispatcher.settings.loading import load_settings
     from dispatcher.web.auth import create_tokens
     from dispatcher.web.listening import listen
-    from dispatcher.worker.keeper import kept_server
 
     settings, warnings = load_settings(for_posts=False)
     terminal.hide(settings.secrets())

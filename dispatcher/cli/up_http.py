@@ -38,7 +38,7 @@ class Door:
 
     def run(self, job: Job) -> int:
         """Serve until a signal; returns the exit code."""
-        from dispatcher.worker.keeper import kept_server
+        from dispatcher.app.servers import kept_server
 
         reread_tokens(self.guard, job.log)  # the parent may have read them long ago
         try:

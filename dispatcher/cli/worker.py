@@ -133,8 +133,8 @@ class Job:
         Raises ``KeyboardInterrupt`` at a signal before the worker heeds signals itself.
         """
         from dispatcher.app.running import run_worker
+        from dispatcher.app.servers import kept_server
         from dispatcher.settings.loading import load_settings
-        from dispatcher.worker.keeper import kept_server
 
         try:
             with kept_server(self.settings, self.log.say), self.interruption.outranks_errors():

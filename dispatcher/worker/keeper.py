@@ -13,21 +13,17 @@ from pathlib import Path
 from dispatcher.errors import DispatcherError
 from dispatcher.server.embedded import EmbeddedServer
 from dispatcher.server.embedded.data_dir import DataDir
-from dispatcher.settings.plain import AnySettings
 from dispatcher.worker.supervisor import backoff_s, crashes_now
 
 
 @contextmanager
-def kept_server(settings: AnySettings, tell: Callable[..., None]) -> Iterator[None]:
-    """While the context lasts, join the embedded server of the settings again whenever it has ended.
+def kept(data_dir: Path, tell: Callable[..., None]) -> Iterator[None]:
+    """While the context lasts, join the server in ``data_dir`` again whenever it has ended.
 
     It comes back at the same address. Of all processes that do this one starts it; what keeps it from starting is told,
-    and tried again after a pause. A server with a URL is left alone.
+    and tried again after a pause.
     """
-    if settings.redis_url is not None:
-        yield
-        return
-    keeper = _Keeper(settings.data_dir, tell)
+    keeper = _Keeper(data_dir, tell)
     threading.Thread(target=keeper.keep, daemon=True, name="keeper").start()
     try:
         yield
