@@ -216,7 +216,7 @@ def test_a_reason_for_which_nothing_can_wait_is_told_with_those_that_there_are(o
     said = f"reason is 'zz', expected one of {', '.join(option.type.choices)}"
     assert olga.get("/v1/parked?reason=zz").json()["detail"] == said
     assert olga.post("/v1/parked/cancel", json={"reason": "zz"}).json()["detail"] == said
-    assert [olga.get(f"/v1/parked?reason={each}").status_code for each in option.type.choices] == [200] * 11
+    assert {olga.get(f"/v1/parked?reason={each}").status_code for each in option.type.choices} == {200}
 
 
 def test_a_replay_is_counted_first_and_then_done(olga: httpx.Client, redis: Database) -> None:
