@@ -158,16 +158,9 @@ local leases = module(function(leases)
     lines.free_all(at, id)
   end
 
-  -- Whether the line says that a silence or quiet hours have held its events: else the limits would drop them, or a silence count them
-  -- again.
-  local function tells_of_a_hold(line)
-    return string.find(line, '^quiet:') or string.find(line, '^silence:')
-  end
-
   -- Takes over a page of the events of an owner whose lease has ended. Returns whether these were all. An event whose post
   -- was under way is to be reconciled, and keeps its slots. An event that was being reconciled waits on a timer again. An
-  -- event out of a category's line goes back there, a poison-pill candidate only where the line tells of a hold. Any other event is
-  -- requeued.
+  -- event out of a category's line goes back there. Any other event is requeued.
   function leases.take_over(at, owner, theirs)
     local ids = redis.call('SRANDMEMBER', theirs, PAGE + 1)
     local is_all = #ids <= PAGE
@@ -183,7 +176,7 @@ local leases = module(function(leases)
           await_scan_of_lost_post(at, id, header, payload)
         elseif header.unconfirmed then
           leases.await_scan(at, id, header, payload, at.now)
-        elseif header.line and (header.deaths < leases.POISON_DEATHS or tells_of_a_hold(header.line)) then
+        elseif header.line and header.deaths < leases.POISON_DEATHS then
           header.takes = (header.takes or 1) + 1
           deferred.line_up(at, id, header, payload)
         else

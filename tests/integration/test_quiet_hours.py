@@ -394,50 +394,6 @@ def test_a_worker_that_dies_with_a_head_leaves_it_in_its_line(stage: Stage, ann:
     assert category_line(stage, "quiet:category:errors") == ["e3", "e4"]
 
 
-def die_with(stage: Stage, id_: str, name: str) -> None:
-    """A worker takes the event alone and is never seen again."""
-    worker = stage.worker(name)
-    for _ in range(3):  # after a long time without a call nobody is taken over for a moment
-        if worker.taken() == [id_]:
-            stage.clock.forward(31)
-            return
-        stage.clock.forward(3)
-    raise AssertionError(f"{name} did not get {id_}")
-
-
-def test_no_limit_drops_what_waited_and_two_workers_died_with(stage: Stage, ann: Worker) -> None:
-    send(stage, "a", "b", category="errors")
-    ann.run()
-    until(stage, HALF_PAST_US)
-    for name in ("bob", "cid"):
-        die_with(stage, "a", name)
-    stage.gate.try_acquire_many([(f"x{n}", stage.policy.scopes("errors")) for n in range(3)])
-    dora = stage.worker("dora")
-    for _ in range(3):
-        stage.clock.forward(3)
-        dora.run()
-    assert category_line(stage, "quiet:category:errors") == ["a", "b"]
-    assert stage.header("a")["deaths"] == 2
-    until(stage, HALF_PAST_US + 3_600 * US)
-    dora.run()
-    assert dora.desk.posts == ["a", "b"]
-    assert stage.total("dropped") == 0
-
-
-def test_what_waited_and_three_workers_died_with_becomes_a_dead_letter(stage: Stage, ann: Worker) -> None:
-    send(stage, "a", "b", category="errors")
-    ann.run()
-    until(stage, HALF_PAST_US)
-    for name in ("bob", "cid", "dora"):
-        die_with(stage, "a", name)
-    eve = stage.worker("eve")
-    for _ in range(3):
-        stage.clock.forward(3)
-        eve.run()
-    assert [(each["reason"], each["attempts"]) for each in stage.letters()] == [("exhausted", "0")]
-    assert eve.desk.posts == ["b"]
-
-
 # What is digested
 
 

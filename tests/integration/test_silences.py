@@ -150,27 +150,6 @@ def test_an_event_deferred_before_a_mute_waits_at_its_turn_until_the_mute_ends(s
     assert ann.desk.posts == ["e0", "e1", "e2", "e3", "e4"]
 
 
-def test_a_muted_event_that_two_workers_died_with_is_counted_once(stage: Stage, ann: Worker) -> None:
-    mute(stage, "later")
-    send(stage, "a", category="later")
-    ann.run()
-    for name in ("bob", "cid"):
-        heir = stage.worker(name)  # all lines are asked again when one starts
-        takes: list[list[str]] = []
-        for _ in range(3):  # after a long time without a call nobody is taken over for a moment
-            takes.append(heir.taken())
-            stage.clock.forward(3)
-        assert ["a"] in takes
-        stage.clock.forward(31)
-    dora = stage.worker("dora")
-    for _ in range(3):
-        stage.clock.forward(3)
-        dora.run()
-    assert category_line(stage, "silence:1:later") == ["a"]
-    assert stage.header("a")["deaths"] == 2
-    assert suppressed(stage) == {"1": 1}
-
-
 def test_an_event_admitted_before_the_mute_is_posted(stage: Stage, ann: Worker) -> None:
     send(stage, "a", "b")
     a, b = ann.go()
