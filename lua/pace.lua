@@ -152,14 +152,15 @@ local function start(event)
   end
   if header.channel and header.channel ~= channel.name then -- it goes to another channel than the one it waited for
     lines.free_all(at, event.id)
+    header.held = header.channel ~= lines.EDITS and header.held or nil -- no edit holds slots
   end
+  local is_counted = header.held and not header.solo -- the line of a channel without a pace counts the turns that it hands out
   header.category, header.channel, header.line, header.rank = event.category, channel.name, nil, nil
   accounting.give_name(at, header, event.category, event.configured)
   header.deadline, header.shadow = event.deadline, event.shadow
   header.solo, header.pace = channel.max ~= nil, channel.window_us
   lines.class(header, event, pause.has_failed(at, header, channel.name))
   local reason, instant = obstacle(event, header, channel)
-  local is_counted = header.held and not header.solo -- as it was handed out: without a pace the line has counted its turn
   leases.let_go(at, event.id, header, leases.own_slots(header, event))
   local answer
   if not reason then

@@ -59,7 +59,7 @@ def _state(status: Status) -> tuple[Level, str]:
     snapshot = status.snapshot
     if status.refusal is not None:
         return Level.ILL, f"It is not well: the server cannot be written to. {_sentence(status.refusal.said)}"
-    found = [each for each in (_paused(snapshot), _unmanned(status), _unbalanced(snapshot)) if each is not None]
+    found = [each for each in (_unmanned(status), _paused(snapshot), _unbalanced(snapshot)) if each is not None]
     if (by_hand := _paused_by_hand(snapshot)) is not None:
         found.append(by_hand)
     if found:

@@ -90,6 +90,10 @@ async function told(answer) {
   return page.querySelector("main .said")?.textContent || NOT_REACHED;
 }
 
+function tell(words) {
+  if (why.textContent !== words) why.textContent = words; // a screen reader says it once
+}
+
 async function refresh() {
   if (document.hidden) return;
   try {
@@ -99,7 +103,7 @@ async function refresh() {
     const answer = await fetch(location.href, { headers, cache: "no-store", redirect: "error", signal });
     if (FINAL.includes(answer.status)) location.reload(); // the page says what is wrong, and has no script
     const isShown = answer.status === 200 || answer.status === 304;
-    if (!isShown) why.textContent = await told(answer);
+    if (!isShown) tell(await told(answer));
     const text = answer.status === 200 ? await answer.text() : "";
     const isHeld = text !== "" && isSelected();
     if (text && !isHeld) {
@@ -111,7 +115,7 @@ async function refresh() {
     document.body.classList.toggle("is-held", isHeld);
     document.body.classList.toggle("is-away", !isShown);
   } catch {
-    why.textContent = NOT_REACHED;
+    tell(NOT_REACHED);
     document.body.classList.add("is-away");
   }
 }
