@@ -295,6 +295,6 @@ def test_with_the_pre_check_every_event_ends_as_it_does_without(redis: Database,
 
 @pytest.mark.slow
 def test_with_the_pre_check_every_event_ends_as_it_does_without_for_long(redis: Database, other: Database) -> None:
-    prefiltered, sent = explore(redis, other, 100)
+    prefiltered, sent = explore(redis, other, 300)
     assert prefiltered >= 2_000
     assert sent >= 500
