@@ -152,7 +152,9 @@ local function start(event)
   end
   if header.channel and header.channel ~= channel.name then -- it goes to another channel than the one it waited for
     lines.free_all(at, event.id)
-    header.held = header.channel ~= lines.EDITS and header.held or nil -- no edit holds slots
+    if header.channel == lines.EDITS then -- a recovery that waited for its edit becomes a message: that was never admitted
+      header.held = nil
+    end
   end
   local is_counted = header.held and not header.solo -- the line of a channel without a pace counts the turns that it hands out
   header.category, header.channel, header.line, header.rank = event.category, channel.name, nil, nil

@@ -122,9 +122,9 @@ def denied(candidate: Candidate, verdict: Denied) -> Settlement:
 
 
 def _failed(tally: Tally, counting: Counting, plan: Plan, code: str, detail: str) -> Told:
-    """An edit that Slack refuses leaves its message as it is: what came later is told of by another one.
+    """An edit that Slack refuses leaves its message as it is. Another message tells of what came later.
 
-    Repeats have no other message. After the last edit these are told of by none.
+    Repeats have no other message: where the last edit is refused, nothing tells of the newest ones.
     """
     is_edit = plan.act is Act.EDIT
     shown = _last_shown(tally, plan) if is_edit else None
@@ -134,7 +134,7 @@ def _failed(tally: Tally, counting: Counting, plan: Plan, code: str, detail: str
 
 
 def _last_shown(tally: Tally, plan: Plan) -> int:
-    """How many its message tells of; at the end of repeats all of them, since no other message tells of the rest."""
+    """How many events the message tells of. At the end of repeats it counts for all: no other message tells of them."""
     is_over = plan.ends and tally.telling is Telling.REPEAT
     return tally.count if is_over else tally.shown or 0
 

@@ -227,9 +227,8 @@ def deferral_row(
         row["release"] = [position for position in table.scopes(terms) if once is None or position != table.scope(once)]
     if once is not None:
         row["once"] = [table.scope(once), once.limits[0].window_us]
-    is_first = (
-        not leased.line or leased.has_left_silence or is_quiet_line(leased.line)
-    )  # of quiet hours the script knows
+    # Whether one that has left a line of quiet hours was counted before, the script knows.
+    is_first = not leased.line or leased.has_left_silence or is_quiet_line(leased.line)
     if (counting := deferral.counting) is not None and is_first:
         why = _told_to_tally("deferred", leased, counting, denied)
         row["tally"] = table.tally(counting, leased.event) | {"why": why}
@@ -292,7 +291,7 @@ def settlement_row(settlement: Settlement, table: Table, shown_chars: int) -> di
 
 
 def _is_for_channel(outcome: Outcome) -> bool:
-    """Whether the channel learns of it: not where it never had a turn there, nor a place in its line."""
+    """Whether the channel learns of it. An event without a turn or a place in its line changes nothing there."""
     match outcome:
         case Dropped() | Hushed() | Parked(Place.SCHEDULED):
             return False

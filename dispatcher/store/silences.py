@@ -61,7 +61,7 @@ class Wanted(NamedTuple):
     reports: bool = True
 
 
-def check(wanted: Wanted) -> None:
+def check_wanted(wanted: Wanted) -> None:
     """Return where it may be stored.
 
     Raises ``ValueError`` of one that would match everything, has too many matchers, would last too long or begin too
@@ -109,9 +109,9 @@ class Silencing:
     def begin(self, wanted: Wanted, *, replaces: str | None = None) -> StoredSilence:
         """Store a silence; in place of the mute of the category that it ``replaces``, if there is one.
 
-        Raises ``TooManySilences``, and ``ValueError`` as ``check`` does.
+        Raises ``TooManySilences``, and ``ValueError`` as ``check_wanted`` does.
         """
-        check(wanted)
+        check_wanted(wanted)
         row: dict[str, Any] = {
             "matchers": wanted.matchers.texts,
             "names": named_categories(wanted.matchers),

@@ -40,7 +40,7 @@ from dispatcher.store.silences import (
     StoredSilence,
     TooManySilences,
     Wanted,
-    check,
+    check_wanted,
     preview,
 )
 from dispatcher.store.versions import Unless
@@ -366,7 +366,7 @@ def wanted_of(asked: Asked, who: str, start_us: int | None) -> Wanted:
         until_resolved=until_resolved,
         reports=not no_report,
     )
-    _stored(lambda: check(wanted))
+    _stored(lambda: check_wanted(wanted))
     return wanted
 
 

@@ -28,8 +28,8 @@ Task: TypeAlias = Started | HistoryScan
 
 
 TOGETHER_S: Final = 0.005
-"""Tasks that began within so long of one another may end together. An idle loop waits at most so long for the others:
-one script settles them together."""
+"""Tasks that began within this time of one another are likely to end together. An idle loop waits so long at most for
+the others, so that one script settles them all."""
 
 STANDBY_S: Final = 0.25
 """How long an event may stand by. After that it is parked, unless a sender is free."""
@@ -139,7 +139,7 @@ class PostPool:
 
     @property
     def others_end_soon(self) -> bool:
-        """Whether results can be collected, and as many others or more may follow at once, which began with them."""
+        """Whether a result can be collected, and at most half of the tasks have ended that began together with it."""
         return bool(self._done) and not self._most_have_ended()
 
     def _most_have_ended(self) -> bool:

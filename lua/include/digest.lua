@@ -208,7 +208,9 @@ local digest = module(function(digest)
   function digest.note_firing(key, subject, instant, is_over)
     local field, resolved = 'of:' .. subject, number_in(key, 'resolved') or 0
     local was = plan.hget(key, field)
-    if is_over and was or not was and plan.hlen(key) >= MOST_SUBJECTS then
+    if was and is_over then -- what is known of it is as new or newer
+      return
+    elseif not was and plan.hlen(key) >= MOST_SUBJECTS then
       return
     elseif is_over then
       resolved = resolved + 1

@@ -360,7 +360,7 @@ def test_after_it_one_goes_first_and_its_success_lets_all_others_go(stage: Stage
     assert len(ann.go()) == 3
 
 
-def test_who_lets_everything_go_on_ends_no_cool_down_of_the_workspace(stage: Stage, ann: Worker) -> None:
+def test_resume_ends_no_cool_down_of_the_workspace(stage: Stage, ann: Worker) -> None:
     widen(ann)
     assert not stage.pausing.resume("*")
     assert (kind(stage), probe_in(stage)) == ("cooldown", 30)

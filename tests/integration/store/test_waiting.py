@@ -107,7 +107,7 @@ def test_the_oldest_event_of_a_line_without_pace_starts_at_its_turn(stage: Stage
     assert "old" in names(ann.go(due=16, free=16))
 
 
-def test_also_one_sender_gives_the_oldest_event_of_a_line_without_pace_its_turn(stage: Stage, ann: Worker) -> None:
+def test_with_one_sender_the_oldest_event_of_a_line_without_pace_gets_its_turn(stage: Stage, ann: Worker) -> None:
     stage.send("old", channel=UNPACED, priority="low")
     ann.go(free=0)
     stage.send(*(f"e{n:02}" for n in range(30)), channel=UNPACED, priority="high")

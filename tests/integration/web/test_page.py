@@ -370,7 +370,7 @@ def test_a_group_of_dead_letters_is_counted_before_it_is_replayed(browser: httpx
     assert entry[3].startswith("reason rejected, code channel_not_found, died before ")
 
 
-def test_a_group_without_a_code_is_no_button_for_the_other_codes_of_its_reason(
+def test_a_group_without_a_code_has_no_buttons_where_its_reason_has_other_codes(
     browser: httpx.Client, redis: Database
 ) -> None:
     bury(redis, numbered(2), DeadLettered(Reason.EXHAUSTED, "no clear answer"))

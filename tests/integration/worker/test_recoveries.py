@@ -14,7 +14,7 @@ from dispatcher.core.explain import clock_of, ended
 from dispatcher.core.limits import Limit
 from dispatcher.core.once import Once, Then
 from dispatcher.core.policy import CategoryRule, OnLimit, OnResolved, WhileWaiting
-from dispatcher.core.posts import Ambiguous, Paused, RateLimitedBySlack, Receipt, Rejected, Retryable
+from dispatcher.core.posts import Ambiguous, Paused, PostResult, RateLimitedBySlack, Receipt, Rejected, Retryable
 from dispatcher.core.quiet import Quiet, QuietThen, Times
 from dispatcher.core.rendering import MAX_TEXT
 from dispatcher.core.states import Recovered
@@ -396,11 +396,12 @@ def test_where_messages_cannot_be_edited_and_none_is_wanted_nothing_says_it(stag
     assert ends(stage) == {"f": "sent ok", "r": "dropped unposted"}
 
 
-def test_where_slack_refuses_the_edit_a_message_says_it(stage: Stage, ann: Worker) -> None:
+@pytest.mark.parametrize("refusal", [Rejected("edit_window_closed", ""), Paused("unknown_method", "")], ids=str)
+def test_where_slack_refuses_the_edit_a_message_says_it(stage: Stage, ann: Worker, refusal: PostResult) -> None:
     fire(stage, "f")
     ann.run()
     post = ann.desk.reply
-    ann.desk.reply = lambda _: Rejected("edit_window_closed", "")
+    ann.desk.reply = lambda _: refusal
     resolve(stage, "r")
     ann.deliver(ann.go())
     ann.desk.reply = post
@@ -435,9 +436,7 @@ def test_where_slack_refuses_the_edit_the_message_that_waits_in_a_line_goes_to_i
     assert ends(stage)["r"] == "sent ok"
 
 
-def test_a_recovery_that_waited_for_its_edit_and_then_in_a_line_is_silenced_as_one_that_was_never_admitted(
-    stage: Stage, ann: Worker
-) -> None:
+def test_a_recovery_in_a_line_that_waited_for_its_edit_before_can_be_silenced(stage: Stage, ann: Worker) -> None:
     fire(stage, "f", category="later")
     stage.send("x", category="later")
     ann.run()
@@ -452,21 +451,6 @@ def test_a_recovery_that_waited_for_its_edit_and_then_in_a_line_is_silenced_as_o
     stage.clock.forward(60)
     ann.run()
     assert ends(stage)["r"] == "parked silenced"
-
-
-def test_where_messages_cannot_be_edited_after_all_nobody_pauses_and_a_message_says_it(
-    stage: Stage, ann: Worker
-) -> None:
-    fire(stage, "f")
-    ann.run()
-    post = ann.desk.reply
-    ann.desk.reply = lambda _: Paused("unknown_method", "")
-    resolve(stage, "r")
-    ann.deliver(ann.go())
-    ann.desk.reply = post
-    ann.run()
-    assert ann.desk.posts == ["f", "r"]
-    assert ends(stage)["r"] == "sent ok"
 
 
 def test_a_refused_edit_of_an_older_message_leaves_the_newest_one_alone(stage: Stage, ann: Worker) -> None:
@@ -489,7 +473,7 @@ def test_a_refused_edit_of_an_older_message_leaves_the_newest_one_alone(stage: S
     assert (ends(stage)["r"], ends(stage)["s"]) == ("sent ok", "digested resolved")
 
 
-def test_a_recovery_that_waits_for_room_is_not_over_with_another_one(stage: Stage, ann: Worker) -> None:
+def test_a_second_recovery_does_not_end_one_that_waits_for_room(stage: Stage, ann: Worker) -> None:
     ann.desk.can_update = False
     ann.desk.reply = lambda message: Receipt(message.channel, None)
     fire(stage, "f", category="later")
@@ -739,7 +723,7 @@ def test_a_recovery_that_waits_frees_the_key_of_its_own_failure_alone(stage: Sta
     assert ends(stage) == {"g": "sent ok", "h": "dropped repeat", "r": "parked resolved"}
 
 
-def test_a_recovery_leaves_the_key_to_a_failure_of_something_else_that_waits(stage: Stage, ann: Worker) -> None:
+def test_a_recovery_leaves_the_key_of_another_failure_that_waits(stage: Stage, ann: Worker) -> None:
     host = {"host": "h1"}
     fire(stage, "g", category="labels", key="other", labels=host)
     ann.go(free=0)

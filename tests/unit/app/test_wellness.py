@@ -60,7 +60,7 @@ def test_of_what_died_the_most_frequent_reason_comes_first() -> None:
     assert found.said == f"It works, but in the last 30 minutes {died} Nothing was suppressed."
 
 
-def test_a_dead_letter_about_what_was_over_wants_no_look() -> None:
+def test_dead_letters_about_what_was_over_are_no_reason_to_look() -> None:
     assert wellness(replace(QUIET, recent=lately(dead_resolved=2))) == wellness(QUIET)
 
 
