@@ -83,6 +83,14 @@ def resolve(
     stage.send(id_, category=category, dedup_key=key, status="resolved", **fields)
 
 
+def deliver_with(ann: Worker, answer: PostResult) -> None:
+    """Deliver what is due, with the same answer of Slack to each call; the answer before holds afterwards."""
+    reply = ann.desk.reply
+    ann.desk.reply = lambda _: answer
+    ann.deliver(ann.go())
+    ann.desk.reply = reply
+
+
 def cancel(stage: Stage, id_: str) -> None:
     """An operator cancels an event that waits."""
     stage.parked_events.cancel([each for each in stage.parked_events.find(ParkedFilter()) if each.id == id_], "ed")
@@ -400,11 +408,8 @@ def test_where_messages_cannot_be_edited_and_none_is_wanted_nothing_says_it(stag
 def test_where_slack_refuses_the_edit_a_message_says_it(stage: Stage, ann: Worker, refusal: PostResult) -> None:
     fire(stage, "f")
     ann.run()
-    post = ann.desk.reply
-    ann.desk.reply = lambda _: refusal
     resolve(stage, "r")
-    ann.deliver(ann.go())
-    ann.desk.reply = post
+    deliver_with(ann, refusal)
     ann.run()
     assert ann.desk.posts == ["f", "r"]
     assert ends(stage)["r"] == "sent ok"
@@ -418,11 +423,8 @@ def test_where_slack_refuses_the_edit_the_message_that_waits_in_a_line_goes_to_i
     if held_by == "limit":
         stage.send("x", category="later")
     ann.run()
-    post = ann.desk.reply
-    ann.desk.reply = lambda _: Rejected("edit_window_closed", "")
     resolve(stage, "r", "later")
-    ann.deliver(ann.go())
-    ann.desk.reply = post
+    deliver_with(ann, Rejected("edit_window_closed", ""))
     if held_by == "silence":
         stage.silencing.mute("later", 60 * US, "ops@here", "maintenance")
     elif held_by == "quiet hours":
@@ -462,10 +464,7 @@ def test_a_refused_edit_of_an_older_message_leaves_the_newest_one_alone(stage: S
     fire(stage, "h", category="counted")
     ann.run()
     stage.clock.now_us += 30 * US
-    post = ann.desk.reply
-    ann.desk.reply = lambda _: Rejected("message_not_found", "")
-    ann.deliver(ann.go())
-    ann.desk.reply = post
+    deliver_with(ann, Rejected("message_not_found", ""))
     ann.run()
     assert ann.desk.posts == ["f", "h", "r"]
     resolve(stage, "s", "counted")
@@ -573,11 +572,8 @@ def test_an_edit_that_was_lost_is_made_again_though_there_is_a_newer_message(
 def test_an_edit_without_a_clear_answer_is_tried_again(stage: Stage, ann: Worker) -> None:
     fire(stage, "f")
     ann.run()
-    post = ann.desk.reply
-    ann.desk.reply = lambda _: Retryable("http_500", "", uses_attempt=True, reached=True)
     resolve(stage, "r")
-    ann.deliver(ann.go())
-    ann.desk.reply = post
+    deliver_with(ann, Retryable("http_500", "", uses_attempt=True, reached=True))
     stage.clock.now_us += 60 * US
     ann.run()
     assert ends(stage)["r"] == "digested resolved"
