@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import select
 import socket
 import threading
 import time
@@ -123,6 +122,4 @@ class DelayProxy:
 
 
 def _was_reset(source: socket.socket) -> bool:
-    watch = select.poll()
-    watch.register(source, 0)  # errors are told of in any case
-    return any(events & select.POLLERR for _, events in watch.poll(0))
+    return source.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) != 0  # OSError if the proxy has closed it meanwhile
