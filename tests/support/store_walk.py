@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -322,7 +323,8 @@ class StoreWalk:
             case 3 if ghost.hands:
                 self._start_late(ghost)
             case _:
-                ghost.worker.take(1, 1)
+                with suppress(IndexError):  # take.lua answers [] to a former name, and no worker ever reads that
+                    ghost.worker.take(1, 1)
                 ghost.hands, ghost.flights = [], []  # who waits for a take has no other call on its way
 
     def _start_late(self, ghost: Owner) -> None:
