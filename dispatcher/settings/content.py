@@ -259,7 +259,7 @@ def _identity(username: str | None, icon_emoji: str | None, icon_url: str | None
 
 
 def _template(source: str | None) -> Template | None:
-    if source is None:
+    if source in {None, read.NONE}:
         return None
     from dispatcher.settings.templating import compile_template  # only who has one needs Jinja
 

@@ -135,13 +135,14 @@ SHOWN_TEXT: Final[dict[str, Any]] = {"type": "integer", "enum": [80, 0]}
 COUNT: Final[dict[str, Any]] = {"type": "integer", "minimum": 1, "maximum": MAX_COUNT, "examples": [100_000]}
 TEMPLATE: Final[dict[str, Any]] = {
     "type": "string",
-    "title": "template",
+    "title": "template, or none",
     "minLength": 1,
     "maxLength": MAX_TEMPLATE,
-    "examples": [":red_circle: *{{ category }}* {{ text }}"],
+    "examples": [":red_circle: *{{ category }}* {{ text }}", "none"],
 }
 HOOK_TEMPLATE: Final[dict[str, Any]] = {
     **TEMPLATE,
+    "title": "template",
     "examples": ["{{ body.pusher.name }} pushed {{ body.ref }}", "{{ headers['x-request-id'] }}"],
 }
 USERNAME: Final[dict[str, Any]] = {

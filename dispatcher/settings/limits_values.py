@@ -552,8 +552,10 @@ def read_truth(value: object) -> bool:
     raise fault(f", expected true or false{f'; did you mean {meant}?' if meant else ''}")
 
 
-def read_template(value: object) -> Template:
-    """What makes the text of messages."""
+def read_template(value: object) -> Template | None:
+    """What makes the text of messages, or ``none`` for their own text."""
+    if value == NONE:
+        return None
     source = _source_in(value, "*{{ category }}* {{ text }}")
     from dispatcher.settings.templating import InvalidTemplate, compile_template  # only who has one needs Jinja
 
@@ -563,9 +565,9 @@ def read_template(value: object) -> Template:
         raise fault(f", {error}") from None
 
 
-def written_template(template: Template | None) -> str | None:
+def written_template(template: Template | None) -> str:
     """A template as ``read_template`` reads it."""
-    return None if template is None else template.source
+    return NONE if template is None else template.source
 
 
 def read_hook_template(value: object) -> str:

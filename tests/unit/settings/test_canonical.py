@@ -68,15 +68,18 @@ categories:
   c: {icon_emoji: ":x:", icon_url: "https://x.example/b.png"}
 """
 TAKEN_BACK = """\
-defaults: {once: {per: 4h}, username: Bob, icon_url: "https://x.example/a.png", fallback: "#ops"}
-categories: {a: {once: none, username: none, icon_url: none, fallback: none}, b: {icon_emoji: none}}
+defaults: {once: {per: 4h}, username: Bob, icon_url: "https://x.example/a.png", fallback: "#ops",
+           template: "{{ text }}!"}
+categories:
+  a: {once: none, username: none, icon_url: none, fallback: none, template: none}
+  b: {icon_emoji: none}
 """
 
 
 def test_a_category_takes_back_what_the_defaults_say() -> None:
     policy = read_limits(TAKEN_BACK, "limits.yaml").policy
     a, b = policy.rule("a"), policy.rule("b")
-    assert (a.once, a.style.identity, a.fallback) == (None, None, None)
+    assert (a.once, a.style.identity, a.style.template, a.fallback) == (None, None, None, None)
     assert (b.once, b.style.identity) == (policy.defaults.once, Identity("Bob"))
 
 
@@ -116,6 +119,7 @@ def test_another_template_is_another_content() -> None:
     [
         ("global: {limits: [100/30m]}", "# a comment\nglobal:\n  limits:\n    - 100/30m\n"),
         ("", "defaults: {limits: [10/30m], on_limit: drop}"),
+        ("", "defaults: {template: none}"),
         ("", 'channels: {default: {pace: 10/10s}, "#ops": {}}'),
         ("categories: {a: {}, b: {}}", "categories: {b: , a: {limits: [10/30m]}}"),
         (
@@ -133,7 +137,7 @@ def test_another_template_is_another_content() -> None:
         ),
         (r'{"defaults": {"template": "\ud83d\ude00 {{ text }}"}}', "defaults: {template: '😀 {{ text }}'}"),
     ],
-    ids=["spelling", "defaults", "paces", "order", "inherited", "units", "matchers", "quiet", "JSON"],
+    ids=["spelling", "defaults", "no template", "paces", "order", "inherited", "units", "matchers", "quiet", "JSON"],
 )  # fmt: skip
 def test_files_that_say_the_same_have_the_same_digest(one: str, other: str) -> None:
     assert read_limits(one, "x").content.digest == read_limits(other, "x").content.digest

@@ -83,7 +83,9 @@ def test_the_sample_conforms_with_and_without_the_hash_before_its_examples() -> 
         pytest.param("defaults: {username: Bob, icon_emoji: ':+1::skin-tone-2:'}", id="name and emoji"),
         pytest.param("defaults: {icon_url: 'https://example.com/a.png?b=c'}", id="image"),
         pytest.param("defaults: {allow_mentions: true}", id="mentions"),
-        pytest.param("defaults: {template: '*{{ category }}* {{ text }}'}", id="template"),
+        pytest.param(
+            "defaults: {template: '*{{ category }}* {{ text }}'}\ncategories: {a: {template: none}}", id="template"
+        ),
         pytest.param("dead_letters: {max: 10000000, max_age: 366d, max_bytes: 1000GB}", id="bounds"),
         pytest.param("defaults: {on_limit: digest, digest_delay: 5m}", id="digest"),
         pytest.param("quiet: {n: {times: ['22:00-07:00', 12:00-24:00], zone: UTC, then: drop}}", id="quiet hours"),
