@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from datetime import datetime
+from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +12,7 @@ from dispatcher.core.matchers import parse_matcher
 from dispatcher.core.quiet import Quiet, QuietThen, Times
 from dispatcher.core.units import US
 from dispatcher.errors import ConfigError
+from dispatcher.settings import zones
 from dispatcher.settings.describe import next_quiet_sentences, sentences
 from dispatcher.settings.limits_file import read_limits
 from dispatcher.settings.zones import zone_names, zone_of
@@ -259,3 +262,17 @@ def test_the_rules_of_zones_are_those_that_come_with_the_program(monkeypatch: py
     assert zone_of("Europe/Berlin") is zone_of("Europe/Berlin")
     with pytest.raises(ValueError, match="tzdata knows no zone 'Europe/Atlantis'"):
         zone_of("Europe/Atlantis")
+
+
+def test_a_disk_that_knows_no_case_makes_no_other_names_of_zones(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The version of the limits would be read by workers on other disks."""
+    packaged = files("tzdata")
+    berlin = tmp_path / "zoneinfo" / "europe" / "berlin"
+    berlin.parent.mkdir(parents=True)
+    berlin.write_bytes(packaged.joinpath("zoneinfo", "Europe", "Berlin").read_bytes())
+    (tmp_path / "zones").write_bytes(packaged.joinpath("zones").read_bytes())
+    monkeypatch.setattr(zones, "files", lambda _: tmp_path)
+    with pytest.raises(ValueError, match="tzdata knows no zone 'europe/berlin'"):
+        zone_of("europe/berlin")
