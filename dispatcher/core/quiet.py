@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, tzinfo
 from enum import StrEnum
 from functools import lru_cache
+from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dispatcher.core.units import US
@@ -265,7 +266,7 @@ def longest_us(quiet: Sequence[Quiet], from_us: int, then: QuietThen | None = No
     """
     longest_us, until_us, since_us = 0, -1, None
     spans = [(span, each.then) for each in quiet for span in _spans(each, from_us)]
-    for span, its_then in sorted(spans, key=lambda each: each[0].since_us):
+    for span, its_then in sorted(spans, key=_order):
         if span.since_us > until_us:
             since_us = None
         if span.until_us is None:
@@ -276,6 +277,12 @@ def longest_us(quiet: Sequence[Quiet], from_us: int, then: QuietThen | None = No
         if since_us is not None:
             longest_us = max(longest_us, until_us - since_us)
     return None if longest_us >= _FARTHEST_US else longest_us
+
+
+def _order(span: tuple[Span, QuietThen]) -> tuple[int, float]:
+    """As they begin; of those that begin together the one that ends last comes first, since it decides."""
+    since_us, until_us = span[0]
+    return since_us, -inf if until_us is None else -until_us
 
 
 @lru_cache(maxsize=256)  # who checks a file asks for the same ones again and again

@@ -181,6 +181,7 @@ def test_the_longest_wait_begins_with_hours_that_defer_and_goes_on_in_those_that
     assert longest_wait((10, 13, drop), (12, 14, defer)) == 2 * hour_us
     assert longest_wait((10, 15, drop), (12, 14, defer)) == 0, "the drop decides, since it ends last"
     assert longest_wait((12, 15, drop), (12, 15, defer)) == 3 * hour_us
+    assert longest_wait((12, 13, defer), (12, 18, drop)) == longest_wait((12, 18, drop), (12, 13, defer)) == 0
     assert longest_wait((10, 12, defer), (13, 15, drop)) == 2 * hour_us
 
 

@@ -217,6 +217,9 @@ def test_what_would_wait_for_longer_than_it_may_is_refused(text: str, of: str) -
         "defaults: {max_age: 1h}\ncategories: {a: {max_age: 1d}}\n" + hours(then="defer", categories="[a]"),
         hours(times='["12:00-13:00"]', then="defer")
         + "  o: {times: ['00:00-24:00'], days: [sun], zone: UTC, then: drop}",
+        "defaults: {max_age: 4h}\n"
+        + hours(times='["12:00-13:00"]', then="defer")
+        + "  o: {times: ['12:00-18:00'], days: [fri], zone: UTC, then: digest}",
         "unknown_categories: reject\ndefaults: {max_age: 1h}\ncategories: {a: {max_age: 1d}}\n" + hours(then="defer"),
     ],
 )
