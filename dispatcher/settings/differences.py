@@ -8,6 +8,8 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dispatcher.core.policy import OnLimit, Policy
+from dispatcher.core.tally import Telling
 from dispatcher.settings.content import Content
 from dispatcher.settings.describe import rules
 from dispatcher.settings.limits_file import read_limits
@@ -63,7 +65,7 @@ def changes(before: Content | None, after: Content) -> list[Change]:
     }
     if before is None or before.digest == after.digest:
         return list(found.values())
-    return [*found.values(), *_keys(before, after, {name.partition(", route ")[0] for name in found})]
+    return [*found.values(), *_keys(before, after, {name.partition(", route ")[0] for name in found}, new)]
 
 
 def _without(clauses: list[str], others: list[str]) -> str | None:
@@ -79,11 +81,12 @@ def _said(sentence: str | None) -> str | None:
     return sentence and sentence.partition(": ")[2]
 
 
-def _keys(before: Content, after: Content, told: Container[str]) -> Iterator[Change]:
-    """The keys that differ. Those are left out that the rules in ``told`` tell about."""
+def _keys(before: Content, after: Content, told: Container[str], new: Policy) -> Iterator[Change]:
+    """The keys that differ. Those are left out that the rules in ``told`` tell about, as they read in ``new``."""
     was, will_be = (dict(_leaves(read_yaml(content.text).data)) for content in (before, after))
     for path in sorted(was.keys() | will_be.keys()):
-        if was.get(path) != will_be.get(path) and (_has_no_words(path) or _rule_of(path) not in told):
+        is_told = _rule_of(path) in told and not _has_no_words(path) and _is_said(path, new)
+        if was.get(path) != will_be.get(path) and not is_told:
             name = ".".join(path)
             was_said, is_said = (f"{name}: {values[path]}" if path in values else None for values in (was, will_be))
             yield Change(was_said, is_said, is_key=True)
@@ -99,6 +102,27 @@ def _rule_of(path: tuple[str, ...]) -> str:
 def _has_no_words(path: tuple[str, ...]) -> bool:
     """Whether no sentence says the value: of templates, and of the length of texts in the decision record."""
     return path[-1] in {"template", "text"} or (path[0] == "hooks" and path[-1] not in {"verify", "secret_file"})
+
+
+def _is_said(path: tuple[str, ...], policy: Policy) -> bool:
+    """Whether the sentence of a category says the key. What is over no limit, or in no line, it does not speak of."""
+    match path:
+        case ("categories", name, key):
+            rule = policy.rule(name)
+        case ("defaults", key):
+            rule = policy.defaults
+        case _:
+            return True
+    is_limited = bool(rule.limits or rule.per_label or policy.global_limits)
+    match key:
+        case "on_limit":
+            return is_limited
+        case "max_parked":
+            return is_limited and rule.on_limit is OnLimit.DEFER
+        case "digest_delay":
+            return is_limited and (rule.on_limit is OnLimit.DIGEST or rule.telling is Telling.NOTICE)
+        case _:
+            return True
 
 
 def _leaves(tree: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:

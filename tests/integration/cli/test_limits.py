@@ -435,6 +435,34 @@ HOOK = "hooks: {ci: {verify: token, header: X-Token, secret_file: /run/secret, c
             [],
             id="that its sentence says",
         ),
+        pytest.param(
+            "categories: {errors: {limits: [1/1m], on_limit: defer, digest_delay: 3m, max_parked: 5}}\n",
+            "categories: {errors: {limits: [2/1m], on_limit: drop, digest_delay: 2m, max_parked: 6}}\n",
+            [
+                '- categories.errors.digest_delay: "3m"',
+                '+ categories.errors.digest_delay: "2m"',
+                "- categories.errors.max_parked: 5",
+                "+ categories.errors.max_parked: 6",
+            ],
+            id="that its sentence would say over a limit that defers",
+        ),
+        pytest.param(
+            "global: {limits: []}\ncategories: {errors: {limits: [1/1m], on_limit: defer, max_parked: 5}}\n",
+            "global: {limits: []}\ncategories: {errors: {limits: [], on_limit: digest, max_parked: 6}}\n",
+            [
+                "- categories.errors.max_parked: 5",
+                "+ categories.errors.max_parked: 6",
+                '- categories.errors.on_limit: "defer"',
+                '+ categories.errors.on_limit: "digest"',
+            ],
+            id="that the sentence of a category without limits does not say",
+        ),
+        pytest.param(
+            "defaults: {on_limit: defer, max_parked: 5, digest_delay: 1m}\n",
+            "defaults: {on_limit: digest, max_parked: 6, digest_delay: 2m}\n",
+            ["- defaults.max_parked: 5", "+ defaults.max_parked: 6"],
+            id="of the defaults",
+        ),
     ],
 )
 def test_a_difference_that_no_sentence_shows_is_one_of_keys(
