@@ -402,10 +402,11 @@ def _times(item: int, text: object) -> Times:
     match = _TIMES.fullmatch(text) if isinstance(text, str) else None
     if match is None:
         raise fault(f", {_TIME_EXPECTED}", item=item)
+    first, _, last = match[0].partition("-")
+    if first == last:
+        raise fault(", expected two times of day; a whole day is 00:00-24:00", item=item)
     begins = int(match[1]) * 60 + int(match[2])
     ends = int(match[3] or 0) * 60 + int(match[4] or 0) or MINUTES_OF_DAY
-    if begins == ends:
-        raise fault(", expected two times of day; a whole day is 00:00-24:00", item=item)
     return Times(begins, ends)
 
 

@@ -97,8 +97,12 @@ LIST = 'expected a list of times of day such as ["22:00-07:00"]'
         (hours(times='["01:00-02:00", 7]'), f"n.times[1]: 7, {TIMES}"),
         (hours(times='["25:00-07:00"]'), f"n.times[0]: '25:00-07:00', {TIMES}"),
         (
-            hours(times='["00:00-00:00", "07:00-07:00"]'),
+            hours(times='["00:00-24:00", "07:00-07:00"]'),
             "n.times[1]: '07:00-07:00', expected two times of day; a whole day is 00:00-24:00",
+        ),
+        (
+            hours(times='["00:00-00:00"]'),
+            "n.times[0]: '00:00-00:00', expected two times of day; a whole day is 00:00-24:00",
         ),
         (hours(times='"22:00-07:00"'), f"n.times: '22:00-07:00', {LIST}"),
         (hours(times="[]"), f"n.times: an empty list, {LIST}"),
