@@ -305,11 +305,19 @@ def read_by(value: object) -> By:
     if value in (BY_KEY, BY_TEXT):
         return str(value)
     if not isinstance(value, list):
-        meant = did_you_mean(value, (BY_KEY, BY_TEXT)) or f"; did you mean [{value}]?"
-        raise fault(f", {_BY_EXPECTED}{meant if isinstance(value, str) else ''}")
+        raise fault(f", {_BY_EXPECTED}{_near_by(value) if isinstance(value, str) else ''}")
     if not 1 <= len(value) <= MAX_BY or len(set(map(str, value))) < len(value):
         raise fault(f", expected 1 to {MAX_BY} labels, each once")
     return tuple(read_each(_label, enumerate(value)))
+
+
+def _near_by(value: str) -> str:
+    """The word, or the label, that is probably meant."""
+    from dispatcher.core.once import BY_KEY, BY_TEXT
+
+    if meant := did_you_mean(value, (BY_KEY, BY_TEXT)):
+        return meant
+    return f"; did you mean [{value}]?" if _is_label(value) and not looks_secret(value) else ""
 
 
 def _label(item: int, label: object) -> str:
@@ -372,12 +380,16 @@ def read_guarantee(value: object) -> int:
 
 def read_label(value: str, **where: int) -> str:
     """A label's name; ``where`` goes to ``fault``."""
-    if not value or not value.isprintable() or len(value) > MAX_LABEL_NAME or set(value) & set(" :="):
+    if not _is_label(value):
         raise fault(
             f", expected the name of a label, 1 to {MAX_LABEL_NAME} printable characters without blank, : and =",
             **where,
         )
     return value
+
+
+def _is_label(text: str) -> bool:
+    return 1 <= len(text) <= MAX_LABEL_NAME and text.isprintable() and not set(text) & set(" :=")
 
 
 def read_routes(value: object) -> list[object]:

@@ -52,6 +52,7 @@ RULE_KEYS = (
     "resolved_while_waiting"
 )
 TEMPLATE = 'expected a template such as "*{{ category }}* {{ text }}"'
+BY = "expected dedup_key, text, or a list of labels such as [alertname, instance]"
 USERNAME = "expected a name of 1 to 80 printable characters"
 EMOJI = "expected an emoji such as :bell:"
 ICON_URL = "expected the https:// URL of an image, of at most 2000 characters"
@@ -722,6 +723,21 @@ def test_a_file_without_values_gives_the_built_in_defaults(text: str) -> None:
             "defaults: {once: {by: [], per: 4h}}",
             "1:23: defaults.once.by: an empty list, expected 1 to 8 labels, each once",
             id="once by no label",
+        ),
+        pytest.param(
+            "defaults: {once: {by: host, per: 4h}}",
+            f"1:23: defaults.once.by: 'host', {BY}; did you mean [host]?",
+            id="once by a label that is no list",
+        ),
+        pytest.param(
+            "defaults: {once: {by: xoxb-1-s3cr3t, per: 4h}}",
+            f"1:23: defaults.once.by: *** (looks like a secret), {BY}",
+            id="once by a secret",
+        ),
+        pytest.param(
+            f"defaults: {{once: {{by: {'a' * 65}, per: 4h}}}}",
+            f"1:23: defaults.once.by: '{'a' * 65}', {BY}",
+            id="once by what is too long for a label",
         ),
         pytest.param(
             "defaults: {once: {by: [host, 'a b'], per: 4h}}",
