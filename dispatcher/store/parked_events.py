@@ -14,6 +14,7 @@ from dispatcher.core.limits import Reason
 from dispatcher.core.policy import Policy
 from dispatcher.core.rendering import has_words
 from dispatcher.core.states import Dropped, Leased, Settlement, is_digest_message
+from dispatcher.core.units import normal_channel
 from dispatcher.server.connection import Client, JsonScript, server_us, translate_outages
 from dispatcher.server.keys import Keys
 from dispatcher.server.scripts import script_keys
@@ -47,7 +48,7 @@ class ParkedEvent:
 class ParkedFilter:
     """Which parked events are meant; a field left out matches all. ``seen_before_us`` is an instant.
 
-    All ``words``, case-folded, stand in the event's text.
+    A ``channel`` may be named without its #, as an event may name it. All ``words``, case-folded, stand in the text.
     """
 
     category: str | None = None
@@ -62,7 +63,7 @@ class ParkedFilter:
         return (
             self.category in {None, told.category}
             and self.reason in {None, told.reason}
-            and self.channel in {None, told.channel}
+            and (self.channel is None or told.channel in {self.channel, normal_channel(self.channel)})
             and (self.seen_before_us is None or parked.seen_us <= self.seen_before_us)
             and has_words(parked.event, self.words)
         )

@@ -94,6 +94,7 @@ FILTERS: Final = [
     pytest.param(("--reason", "resolved"), set[str](), id="that of a recovery"),
     pytest.param(("--channel", "#deploys"), {"deploy 2"}, id="the channel of its category"),
     pytest.param(("--channel", "#ops"), {"report-2", "report-3"}, id="its own channel"),
+    pytest.param(("--channel", "ops"), {"report-2", "report-3"}, id="its own channel without #"),
     pytest.param(("--older-than", "1h"), {"deploy 2"}, id="age"),
     pytest.param(("--older-than", "2h"), set[str](), id="too young"),
     pytest.param(("--text", "REPORT-3 text"), {"report-3"}, id="all words in any case and order"),
