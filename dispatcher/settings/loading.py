@@ -110,9 +110,9 @@ def _content(found: _Found) -> str:
     """The value that lies in a file; the line's end behind it does not belong to it."""
     said = f"{found} is {redacted(found.text, LONGEST_PATH)}, which"
     try:
-        with Path(found.text).open("rb") as file:
+        with Path(found.text).expanduser().open("rb") as file:
             raw = file.read(MAX_SECRET_BYTES + 1)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError) as error:  # the last where ~ is a home folder that is not known
         reason = error.strerror if isinstance(error, OSError) else error
         raise _UnreadableError(f"{said} cannot be read: {reason}") from None
     if len(raw) > MAX_SECRET_BYTES:

@@ -137,11 +137,11 @@ class Hooks:
 
     def _secrets(self, name: str, hook: Hook) -> list[bytes]:
         try:
-            with Path(hook.secret_file).open("rb") as file:
+            with Path(hook.secret_file).expanduser().open("rb") as file:
                 secrets = [line.strip() for line in file.read(MOST_SECRETS).splitlines() if line.strip()]
             fault = None if secrets else "is empty"
-        except OSError as error:
-            secrets, fault = [], f"cannot be read: {error.strerror}"
+        except (OSError, RuntimeError) as error:  # the last where ~ is a home folder that is not known
+            secrets, fault = [], f"cannot be read: {error.strerror if isinstance(error, OSError) else error}"
         if fault is not None:
             self._log.say("hook.refused", hook=name, detail=f"{hook.secret_file} {fault}")
             raise unavailable(f"the secret of the hook {name!r} cannot be read")

@@ -45,6 +45,8 @@ hooks:
   alerts: {verify: token, secret_file: secret, when: "{{ body.alerts }}", category: plain, text: x}
   gitlab: {verify: token, header: X-Gitlab-Token, secret_file: secret, category: plain, text: "{{ body.text }}"}
   lost: {verify: token, secret_file: nowhere, category: plain, text: "{{ body.text }}"}
+  home: {verify: token, secret_file: ~/secret, category: plain, text: "{{ body.text }}"}
+  homeless: {verify: token, secret_file: ~nobody-of-this-name/secret, category: plain, text: "{{ body.text }}"}
 """
 ORDER: Final[dict[str, Any]] = {
     "paid": True,
@@ -175,7 +177,7 @@ def process(shared_server: RedisServer, tmp_path_factory: pytest.TempPathFactory
     (cwd / "limits.yaml").write_text(LIMITS, encoding="utf-8")
     (cwd / "secret").write_bytes(SECRETS)
     with Serving(
-        shared_server.url, cwd, DISPATCHER_LIMITS_FILE="limits.yaml", DISPATCHER_MAX_WAITING="1000"
+        shared_server.url, cwd, DISPATCHER_LIMITS_FILE="limits.yaml", DISPATCHER_MAX_WAITING="1000", HOME=str(cwd)
     ) as serving:
         yield serving
 
@@ -434,6 +436,12 @@ def test_a_hook_whose_secret_cannot_be_read_is_told_to_come_again_and_the_log_wa
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
     line = process.named("hook.refused")[-1]
     assert (line["level"], line["detail"]) == ("warning", "nowhere cannot be read: No such file or directory")
+
+
+def test_the_file_of_a_secret_may_lie_in_the_home_folder(hooks: httpx.Client) -> None:
+    body, headers = b'{"text": "x"}', {"Authorization": "Bearer the-secret"}
+    assert hooks.post("home", content=body, headers=headers).status_code == 202
+    assert hooks.post("homeless", content=body, headers=headers).status_code == 503
 
 
 def test_a_body_that_is_no_json_is_refused(hooks: httpx.Client) -> None:
