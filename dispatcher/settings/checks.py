@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from datetime import timedelta
+from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
@@ -24,6 +25,7 @@ _LANE_ENDINGS: Final = (":high", ":low", ":intermediate")
 _HEADER_SAFE: Final = re.compile(r"[!-~]+")
 _QUOTES: Final = ('"', "'")
 _HOST: Final = re.compile(r"[A-Za-z0-9.:_-]{1,253}")
+_TRUSTED: Final = re.compile(r"(?:[a-z0-9._-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?")
 
 
 def span(value: object) -> timedelta:
@@ -185,5 +187,17 @@ def host(value: str) -> str:
 
 
 def hosts(value: object) -> object:
-    """Names of hosts parted by commas, as a tuple."""
-    return tuple(filter(None, map(str.strip, value.lower().split(",")))) if isinstance(value, str) else value
+    """Names of hosts parted by commas, as a tuple; each as the header of a request may name it."""
+    if not isinstance(value, str):
+        return value
+    found = tuple(filter(None, map(str.strip, value.lower().split(","))))
+    if not all(_TRUSTED.fullmatch(each) or _is_ipv6(each) for each in found):
+        raise ValueError("expected names of hosts, parted by commas, such as ops.example.com or ops.example.com:8910")
+    return found
+
+
+def _is_ipv6(text: str) -> bool:
+    """Whether it is an address without brackets: so it is named where the port does not count."""
+    with suppress(ValueError):
+        return bool(IPv6Address(text))
+    return False

@@ -21,6 +21,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as ASGIScope
 
+from dispatcher.core.rendering import one_line
 from dispatcher.core.units import is_loopback
 from dispatcher.errors import ConfigError
 from dispatcher.web.bounds import Endpoint
@@ -30,6 +31,8 @@ MOST_FILE: Final = 1024 * 1024
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}")
 _SAFE: Final = frozenset({"GET", "HEAD"})
 _FIELDS: Final = 3
+_MOST_HOST: Final = 100
+"""Characters of a host that is refused in the answer."""
 
 
 class Scope(StrEnum):
@@ -213,9 +216,11 @@ class Guard:
         """Raise ``Problem`` where a web page of somebody else may have made the request."""
         hosts = request.headers.getlist("host")
         if self._tokens is None and not (len(hosts) == 1 and self._is_trusted(hosts[0])):
+            named = f"'{one_line(hosts[0], _MOST_HOST)}'" if len(hosts) == 1 else "none, or several"
             raise Problem(
                 HTTPStatus.FORBIDDEN,
-                "this host is not known: without tokens only loopback, and DISPATCHER_SERVE_TRUSTED_HOSTS, are",
+                f"this host is not known: {named}; "
+                "without tokens only loopback, and DISPATCHER_SERVE_TRUSTED_HOSTS, are",
             )
         if request.method not in _SAFE and not _is_own(request, hosts):
             raise Problem(HTTPStatus.FORBIDDEN, "a page of another site asks for a change")

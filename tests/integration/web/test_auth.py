@@ -174,7 +174,14 @@ def test_of_a_target_that_is_a_whole_address_its_host_counts_and_not_the_header(
 def test_a_trusted_host_is_answered_without_tokens(redis_url: str, tmp_path: Path) -> None:
     with Serving(redis_url, tmp_path, DISPATCHER_SERVE_TRUSTED_HOSTS="Events.internal, other") as serving:
         assert status(serving, Host="events.internal:8910") == 202
-        assert status(serving, Host="evil.example") == 403
+        answer = serving.post("/v1/events", EVENT, Host="evil.example\\" + "x" * 200)
+        assert answer.status_code == 403
+        assert answer.json()["detail"].startswith("this host is not known: 'evil.example\\xx")
+        assert len(answer.json()["detail"]) < 250
+        with serving.raw() as raw:
+            raw.send("GET /v1/events HTTP/1.1", "Host: evil\x9b31m", "Connection: close")
+            code, text = raw.answer()
+        assert (code, "\x9b" in text, r"\x9b31m" in text) == (403, False, True)
 
 
 def test_beyond_loopback_it_does_not_start_without_tokens(redis_url: str) -> None:

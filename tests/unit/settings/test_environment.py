@@ -526,6 +526,36 @@ def test_a_secret_is_read_from_its_file_without_what_editors_add(content: str, t
     assert secret_of(settings.slack_token) == TOKEN
 
 
+def test_a_secrets_file_may_lie_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "token").write_text(TOKEN)
+    settings, _ = load_settings({"DISPATCHER_SLACK_TOKEN_FILE": "~/token"}, None)
+    assert secret_of(settings.slack_token) == TOKEN
+    (said,) = problems_of({"DISPATCHER_SLACK_TOKEN_FILE": "~nobody-of-this-name/token"})
+    assert said.startswith("DISPATCHER_SLACK_TOKEN_FILE is '~nobody-of-this-name/token', which cannot be read: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("Ops.example.com, other:8910,", ("ops.example.com", "other:8910")),
+        ("10.0.0.7:80,fd00::7,[fd00::7]:80,::", ("10.0.0.7:80", "fd00::7", "[fd00::7]:80", "::")),
+    ],
+)
+def test_trusted_hosts_are_named_as_a_request_names_them(text: str, hosts: tuple[str, ...]) -> None:
+    assert load_settings({"DISPATCHER_SERVE_TRUSTED_HOSTS": text}, None)[0].serve_trusted_hosts == hosts
+
+
+@pytest.mark.parametrize(
+    "text", ["https://ops.example.com", "*.example.com", "a b", "a, b/c", "a:x", "a:1:2", "[a]", "a:", "a:123456"]
+)
+def test_what_no_request_can_name_is_no_trusted_host(text: str) -> None:
+    expected = "expected names of hosts, parted by commas, such as ops.example.com or ops.example.com:8910"
+    assert problems_of({"DISPATCHER_SERVE_TRUSTED_HOSTS": text}) == (
+        f"DISPATCHER_SERVE_TRUSTED_HOSTS is '{text}', {expected}",
+    )
+
+
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
