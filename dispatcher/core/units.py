@@ -108,11 +108,12 @@ def parse_duration(text: str) -> int:
 def seconds_of(text: str) -> float:
     """Seconds in a span such as ``30m``, or in plain seconds such as ``90`` or ``1.5``.
 
-    Of an event, an option and a variable. Raises ``ValueError`` that says what was expected; zero is refused with a
-    unit, and taken without one.
+    Of an event, an option and a variable. Zero is taken. Raises ``ValueError`` that says what was expected.
     """
     if _SECONDS.fullmatch(text):
         return float(text)
+    if (match := _DURATION.fullmatch(text)) and float(match[1]) == 0:
+        return 0.0
     try:
         return parse_duration(text) / US
     except ValueError as error:

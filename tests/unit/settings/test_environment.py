@@ -93,6 +93,7 @@ def test_an_empty_environment_gives_the_documented_defaults() -> None:
         pytest.param("DISPATCHER_SLACK_TIMEOUT", "250ms", "slack_timeout", timedelta(seconds=0.25), id="unit"),
         pytest.param("DISPATCHER_LEASE", "1m", "lease", timedelta(minutes=1), id="lease"),
         pytest.param("DISPATCHER_RECONCILE_GRACE", "0", "reconcile_grace", timedelta(0), id="no grace"),
+        pytest.param("DISPATCHER_RECONCILE_GRACE", "0s", "reconcile_grace", timedelta(0), id="no grace with a unit"),
         pytest.param("DISPATCHER_DEDUP_WINDOW", "1.5h", "dedup_window", timedelta(minutes=90), id="dedup"),
         pytest.param("DISPATCHER_MAX_WAITING", "5", "max_waiting", 5, id="max_waiting"),
         pytest.param("DISPATCHER_SINK", "console", "sink", "console", id="sink"),
