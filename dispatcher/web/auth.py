@@ -88,7 +88,8 @@ def read_tokens(path: Path) -> Tokens:
     except OSError as error:
         remedy = "; 'dispatcher serve --create-tokens' writes one" if isinstance(error, FileNotFoundError) else ""
         raise ConfigError(
-            f"the tokens file '{path}' (DISPATCHER_SERVE_TOKENS_FILE) cannot be read: {error.strerror}{remedy}"
+            f"the tokens file '{path}' (--tokens or DISPATCHER_SERVE_TOKENS_FILE) cannot be read: "
+            f"{error.strerror}{remedy}"
         ) from None
     found: dict[bytes, Caller] = {}
     faults = []

@@ -589,8 +589,8 @@ def test_a_missing_tokens_file_is_told_with_the_command_that_writes_one(redis_ur
     said = run("up", DISPATCHER_REDIS_URL=redis_url, DISPATCHER_SINK="console", DISPATCHER_SERVE_TOKENS_FILE="tokens")
     assert (said.code, said.out) == (78, "")
     assert (
-        "the tokens file 'tokens' (DISPATCHER_SERVE_TOKENS_FILE) cannot be read: No such file or directory; "
-        "'dispatcher serve --create-tokens' writes one"
+        "the tokens file 'tokens' (--tokens or DISPATCHER_SERVE_TOKENS_FILE) cannot be read: No such file or "
+        "directory; 'dispatcher serve --create-tokens' writes one"
     ) in said.err
 
 
