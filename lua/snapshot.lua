@@ -1,8 +1,9 @@
 -- One look at everything status shows and --check verifies, at one instant. Read-only. Who calls it reads the books in the same
--- transaction: HGETALL is five times as fast as a script that hands them on.
+-- transaction: HGETALL is five times as fast as a script that hands them on. A full Redis refuses a transaction: then "books" asks for
+-- them here.
 --
 -- @keys events leases requeued parked lines timers cooldowns pause dead lane_high lane_normal lane_low
--- @keys taken_high taken_normal taken_low awaited deferred paused silences tallies scheduled endings failures
+-- @keys taken_high taken_normal taken_low awaited deferred paused silences tallies scheduled endings failures totals
 -- @keys metrics shadowed names
 -- @prefixes leased line waits tally
 -- It looks at each owner of a lease, each category with deferred events and each silence, and at a bounded number of everything else: of many lines,
@@ -12,7 +13,7 @@
 --           taken_...   LIST    of each lane: ids that a stock worker popped and has not begun (RQ's intermediate lists)
 --           shadowed    HASH    as in admit.lua
 --           The last three are there where "named" is given.
--- ARGV[1]   JSON {"now": us | absent, "named": how many names | absent}
+-- ARGV[1]   JSON {"now": us | absent, "named": how many names | absent, "books": true | absent}
 -- Returns   [JSON {"now", "waiting", "events", "leased", "requeued", "parked", "timers", "next_timer": us of the first event among them | null, "scheduled", "next_scheduled": us | null,
 --           "next_line": us | null, "deciding": entries of "lines" without an instant,
 --           "lines": {line: [count, next us | null, scope of a category's line | null]}, of each kind those that may go soonest,
@@ -24,7 +25,8 @@
 --           "pause": {...}, "paused": {"*" | category: JSON}, "silences": {id: JSON}, "endings": {id: when it ends if nothing more matches}, "suppressed": {id: how many},
 --             and where "named" is given "lanes": [ids waiting, ...] of each lane, "heads": [when the job that is next of each was
 --             enqueued, in RQ's form | false, ...], "named": the first so many names of categories that no limits file knew};
---           and where "named" is given metrics and shadowed: [field, count, ...]]; instants are strings
+--           and where "named" is given metrics and shadowed: [field, count, ...];
+--           and where "books" is true these: [field, count, ...]]; instants are strings
 -- The keys of jobs, rq:job:<id>, follow from the ids.
 -- @include prelude
 
@@ -140,18 +142,22 @@ local facts = {
   endings = pairs_of(redis.call('ZRANGE', K.endings, 0, -1, 'WITHSCORES')),
   suppressed = suppressed,
 }
-if not call.named then
-  return { cjson.encode(facts) }
-end
-facts.lanes, facts.heads = {}, {}
-for lane = 1, 3 do
-  local jobs, taken = LANES[lane], TAKEN[lane]
-  local head = redis.call('LINDEX', taken, -1) or redis.call('LINDEX', jobs, 0)
-  facts.lanes[lane] = redis.call('LLEN', jobs) + redis.call('LLEN', taken)
-  facts.heads[lane] = head and redis.pcall('HGET', 'rq:job:' .. head, 'enqueued_at')
-  if type(facts.heads[lane]) ~= 'string' then -- the job is gone, or is none
-    facts.heads[lane] = false
+local more = {}
+if call.named then
+  facts.lanes, facts.heads = {}, {}
+  for lane = 1, 3 do
+    local jobs, taken = LANES[lane], TAKEN[lane]
+    local head = redis.call('LINDEX', taken, -1) or redis.call('LINDEX', jobs, 0)
+    facts.lanes[lane] = redis.call('LLEN', jobs) + redis.call('LLEN', taken)
+    facts.heads[lane] = head and redis.pcall('HGET', 'rq:job:' .. head, 'enqueued_at')
+    if type(facts.heads[lane]) ~= 'string' then -- the job is gone, or is none
+      facts.heads[lane] = false
+    end
   end
+  facts.named = redis.call('ZRANGE', K.names, 0, call.named - 1)
+  more = { redis.call('HGETALL', K.metrics), redis.call('HGETALL', K.shadowed) }
 end
-facts.named = redis.call('ZRANGE', K.names, 0, call.named - 1)
-return { cjson.encode(facts), redis.call('HGETALL', K.metrics), redis.call('HGETALL', K.shadowed) }
+if call.books then
+  more[#more + 1] = redis.call('HGETALL', K.totals)
+end
+return { cjson.encode(facts), unpack(more) }

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
+from redis.exceptions import OutOfMemoryError
+
 from dispatcher.core.limits import EVERYTHING
 from dispatcher.core.units import Lane
 from dispatcher.jsonio import decode, decode_answer, encode
@@ -292,7 +294,7 @@ class Books:
         self._names = [
             keys.events, keys.leases, keys.requeued, keys.parked, keys.lines, keys.timers, keys.cooldowns, keys.pause,
             keys.dead, *queue.lanes, *queue.intermediates, keys.awaited, keys.deferred, keys.paused,
-            keys.silences, keys.tallies, keys.scheduled, keys.endings, keys.failures,
+            keys.silences, keys.tallies, keys.scheduled, keys.endings, keys.failures, keys.totals,
         ]  # fmt: skip
         self._script = client.register_script(read_script("snapshot"))
         self._clock = clock
@@ -321,11 +323,16 @@ class Books:
 
     def _look(self, names: Sequence[str], call: Mapping[str, Any]) -> tuple[list[Any], dict[str, int]]:
         """What the script returns, and the books at the same instant."""
-        facts = encode(call if self._clock is None else {"now": self._clock(), **call})
-        with translate_outages(), self._client.pipeline() as pipe:
-            self._script(names, [facts], client=pipe)
-            pipe.hgetall(self._keys.totals)
-            answer, books = pipe.execute()
+        call = call if self._clock is None else {"now": self._clock(), **call}
+        with translate_outages():
+            try:
+                with self._client.pipeline() as pipe:
+                    self._script(names, [encode(call)], client=pipe)
+                    pipe.hgetall(self._keys.totals)
+                    answer, books = pipe.execute()
+            except OutOfMemoryError:  # a full Redis takes no command into a transaction, also none that only reads
+                *answer, rows = self._script(names, [encode({"books": True, **call})])
+                return answer, _counts(rows)
         return answer, {name.decode(): int(count) for name, count in books.items()}
 
     def shadowed(self) -> dict[str, int]:

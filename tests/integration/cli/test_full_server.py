@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from redis import Redis
 
 from dispatcher.producer.blocking import Producer
+from dispatcher.server.keys import Keys
+from dispatcher.store.rq_keys import QueueKeys
+from dispatcher.store.snapshot import Books
 from tests.support.commands import Result, run
+from tests.support.doubles import START_US
 from tests.support.processes import until
 from tests.support.servers import RedisServer
+from tests.support.topologies import SERVERS
 
 SAID = {
     "disk": "it cannot save its data to its disk, and refuses every write",
@@ -73,3 +79,17 @@ def test_doctor_names_it_an_error_and_looks_at_everything_else(full: tuple[Redis
 def test_to_ask_whether_a_server_takes_writes_changes_nothing(redis: Redis, redis_url: str) -> None:
     assert json.loads(run("status", "--json", DISPATCHER_REDIS_URL=redis_url).out)["writes_refused"] is None
     assert redis.keys() == []
+
+
+@pytest.mark.parametrize("binary", SERVERS.values(), ids=SERVERS)
+def test_a_full_server_that_takes_no_command_into_a_transaction_is_looked_at(binary: Path) -> None:
+    keys = Keys("dispatcher")
+    with RedisServer(binary=binary) as server, server.client() as client:
+        Producer(client).send("errors", "disk full")
+        client.hset(keys.totals, mapping={"received": 1, "sent": 1, "sent errors": 1})
+        client.hset(keys.shadowed, "errors 1/h", 2)
+        books = Books(client, keys, QueueKeys("notifications"), clock=lambda: START_US)
+        before = books.snapshot(), books.measure(10)
+        client.config_set("maxmemory", 1)
+        assert (books.snapshot(), books.measure(10)) == before
+        assert before[0].counts.total("sent") == 1
