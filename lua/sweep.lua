@@ -11,7 +11,8 @@
 -- Not all keys come through KEYS: of a job that had waited for others, rq:job::<id>:dependencies (SET, RQ's, deleted here) names those,
 --           and rq:job:<other>:dependents (SET, RQ's) of each names the job; and rq:results:<id> (STREAM, RQ's, deleted here)
 --           has what stock workers said of a job. RQ deletes all three with jobs, ours end without it.
--- A job that was entered ("adopted") is under the dispatcher's own keys or settled: it is forgotten here, never run twice.
+-- A job that was entered (was_adopted in include/prelude.lua) is under the dispatcher's own keys or settled: it is forgotten here,
+-- never run twice.
 -- @include prelude
 -- @include plan
 
@@ -64,7 +65,7 @@ for n, entry in ipairs(call.jobs) do
     if redis.pcall('EXISTS', results) == 1 then
       plan.write('DEL', results)
     end
-    if redis.call('HEXISTS', job, 'adopted') == 1 then
+    if was_adopted(unpack(redis.call('HMGET', job, 'adopted', 'created_at'))) then
       plan.write('DEL', job)
     elseif redis.call('EXISTS', job) == 1 then
       plan.write('HSET', job, 'status', 'queued')

@@ -205,12 +205,12 @@ end
 
 local function adopt()
   local job = 'rq:job:' .. call.adopt.id
-  local _, replays = intake.read_job(job)
+  local _, replays, is_old = intake.read_job(job)
   if redis.call('EXISTS', job) == 1 then
-    redis.call('HLEN', job)
-    plan.write('HSET', job, 'adopted', '1') -- if the stock worker dies, sweep.lua must not run the job again
+    local created = redis.call('HGET', job, 'created_at') or ''
+    plan.write('HSET', job, 'adopted', #created >= 19 and string.sub(created, 1, 19) or '1') -- RQ may bring the job back
   end
-  intake.enter(at, { call.adopt.id }, { intake.receive(at, 1) + 1 }, { call.adopt.payload }, { replays })
+  intake.enter(at, { call.adopt.id }, { intake.receive(at, 1) + 1 }, { call.adopt.payload }, { replays }, { is_old })
 end
 
 -- Notes from which seq on this owner has not decided. Returns how many slots have become free, and the number of the call.

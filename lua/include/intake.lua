@@ -193,13 +193,13 @@ local intake = module(function(intake)
     return record.next_seqs(at, number)
   end
 
-  -- Enters new events under their ids; `of_seqs` are their numbers.
-  function intake.enter(at, new_ids, of_seqs, payloads, replays)
+  -- Enters new events under their ids; `of_seqs` are their numbers. Of `are_old` the jobs say that a stock worker has entered them.
+  function intake.enter(at, new_ids, of_seqs, payloads, replays, are_old)
     local known = known_of(at, new_ids)
     local first_sight = string.format(',"seen":"%.0f"', at.now)
     for i, id in ipairs(new_ids) do
       local seq, payload, again = of_seqs[i], payloads[i], replays[i]
-      if entered[id] or (known and is_known(at, known, i, again)) or (payload == '' and is_decided(at, id)) then
+      if are_old[i] or entered[id] or (known and is_known(at, known, i, again)) or (payload == '' and is_decided(at, id)) then
         duplicates[#duplicates + 1] = id
       else
         entered[id] = 'new'
@@ -215,16 +215,16 @@ local intake = module(function(intake)
     end
   end
 
-  -- The payload of a job, and how often it was a dead letter (a field that replay.lua writes).
+  -- The payload of a job, how often it was a dead letter (a field that replay.lua writes), and whether its event was entered before.
   function intake.read_job(job)
-    local fields = redis.pcall('HMGET', job, 'data', 'replays')
+    local fields = redis.pcall('HMGET', job, 'data', 'replays', 'adopted', 'created_at')
     if fields.err and not string.find(fields.err, '^WRONGTYPE') then
       error(fields.err)
     elseif not fields[1] then -- the job is gone, or there was none
       return '', nil
     end
     local replays = fields[2] and string.find(fields[2], '^[1-9]%d*$') and #fields[2] < 10 and fields[2]
-    return string.sub(fields[1], 1, MAX_RAW), replays or nil
+    return string.sub(fields[1], 1, MAX_RAW), replays or nil, was_adopted(fields[3], fields[4])
   end
 
   -- Of jobs of a lane, whose ids are `some` and begin at `from`, in one list: mark, what the record shows, mark, ... Of a job
@@ -455,16 +455,16 @@ local intake = module(function(intake)
 
   -- Takes those of a lane's events, whose ids are `some`, that stand at these places.
   local function take_others(at, some, places, seq, are_all_sound)
-    local new_ids, of_seqs, payloads, replays = {}, {}, {}, {}
+    local new_ids, of_seqs, payloads, replays, are_old = {}, {}, {}, {}, {}
     for n, place in ipairs(places) do
       local id = some[place]
       local job = 'rq:job:' .. id
       jobs[#jobs + 1] = job
-      payloads[n], replays[n] = intake.read_job(job)
+      payloads[n], replays[n], are_old[n] = intake.read_job(job)
       new_ids[n], of_seqs[n] = are_all_sound and id or sound(id), seq + place
     end
     if #new_ids > 0 then
-      intake.enter(at, new_ids, of_seqs, payloads, replays)
+      intake.enter(at, new_ids, of_seqs, payloads, replays, are_old)
     end
   end
 

@@ -58,6 +58,12 @@ local function pairs_of(rows)
   return result
 end
 
+-- Whether the event of an RQ job was entered while a stock worker ran it: `adopted` is then when the job was created, to the second,
+-- or 1 if the job did not say. A later job of the same id may have kept the field.
+local function was_adopted(adopted, created)
+  return adopted and (adopted == '1' or adopted == string.sub(created or '', 1, 19))
+end
+
 -- The two numbers of the last entry that ever was in a stream; nothing where there is no stream. An entry that was deleted
 -- keeps its id.
 local function last_entry_of(stream)

@@ -338,6 +338,16 @@ def test_an_event_a_stock_worker_entered_is_never_run_again(queue: Queue, redis:
     assert not redis.exists(QUEUE.job("entered"))
 
 
+def test_a_later_job_of_an_id_that_a_stock_worker_entered_comes_back(queue: Queue, redis: Database) -> None:
+    """RQ keeps the fields of a finished job that it does not know."""
+    job = queue.enqueue(FUNCTION, {"category": "errors", "text": "x"}, job_id="later")
+    redis.lpop(QUEUE.lanes[1])
+    redis.hset(QUEUE.job("later"), "adopted", "2024-11-20T00:00:00")
+    redis.zadd(StartedJobRegistry(queue=queue).key, {f"{job.id}:execution": 1})
+    assert Sweep(redis, KEYS, QUEUE, owner="test").sweep() == 1
+    assert queue.job_ids == ["later"]
+
+
 def test_an_id_nobody_works_on_comes_back_after_a_minute(queue: Queue, redis: Database) -> None:
     queue.enqueue(FUNCTION, {"category": "errors", "text": "x"}, job_id="abandoned")
     redis.lmove(QUEUE.lanes[1], QUEUE.intermediates[1])

@@ -6,8 +6,13 @@ import zlib
 
 import pytest
 from redis.exceptions import ResponseError
+from rq import Queue
+from rq.job import Job
+from rq.registry import FailedJobRegistry
+from rq.serializers import JSONSerializer
 
 from dispatcher.core.event import Event
+from dispatcher.core.explain import State
 from dispatcher.core.limits import Reason
 from dispatcher.core.posts import Paused, Rejected, Retryable
 from dispatcher.core.states import Candidate, Leased, Undecodable
@@ -313,6 +318,52 @@ def test_an_adopter_gets_the_adopted_event_alone(stage: Stage) -> None:
     ann.give_back()
     taken = bob.outbox.adopt("x", seal(Event("errors", "text")))
     assert [each.id for each in taken.batch] == ["x"]
+    stage.check()
+
+
+def adopted_by(worker: Worker, queue: Queue, job: Job) -> Taken:
+    """A stock worker has popped the job, and runs it."""
+    queue.remove(job)
+    return worker.outbox.adopt(job.id, job.data.decode())
+
+
+@pytest.fixture
+def queue(stage: Stage) -> Queue:
+    return Queue("q", connection=stage.redis, serializer=JSONSerializer)
+
+
+def test_a_job_that_rq_brings_back_after_its_event_was_posted_is_a_duplicate(stage: Stage, queue: Queue) -> None:
+    """The settlement got no answer, so the function failed. RQ has made up the id: it is not remembered."""
+    ann = stage.worker()
+    jobs = [queue.enqueue("dispatcher.jobs.dispatch", {"category": "errors", "text": "x"}) for _ in range(3)]
+    for job in jobs:
+        ann.finish(adopted_by(ann, queue, job))
+    assert stage.total("sent") == len(jobs)
+    requeued, scheduled, again = jobs
+    FailedJobRegistry(queue=queue).add(requeued, ttl=1_000)
+    requeued.requeue()
+    stage.redis.zadd(stage.queue.scheduled[1], {scheduled.id: stage.clock.now_us // US})
+    found = [ann.take(), ann.take(), adopted_by(ann, queue, again)]
+    assert [(taken.duplicates, taken.batch) for taken in found] == [([job.id], []) for job in jobs]
+    assert set(stage.redis.keys("rq:job:*")) <= {again.key.encode()}
+    stage.check()
+    assert stage.snapshot().imbalances() == []
+
+
+@pytest.mark.parametrize("taker", ["ours", "stock"])
+def test_a_later_job_of_an_id_that_is_no_longer_remembered_is_a_new_event(
+    stage: Stage, queue: Queue, taker: str
+) -> None:
+    """RQ keeps the fields of a finished job that it does not know."""
+    ann = stage.worker()
+    job = queue.enqueue("dispatcher.jobs.dispatch", {"category": "errors", "text": "first"}, job_id="x")
+    stage.redis.hset(job.key, "created_at", "2024-11-20T00:00:00.000000Z")
+    ann.finish(adopted_by(ann, queue, job))
+    stage.clock.forward(2 * REMEMBER_US // US)
+    later = queue.enqueue("dispatcher.jobs.dispatch", {"category": "errors", "text": "second"}, job_id="x")
+    assert stage.explanations.explain("x").state is State.WAITING
+    taken = adopted_by(ann, queue, later) if taker == "stock" else ann.take()
+    assert (taken.duplicates, texts(taken)) == ([], ["second"])
     stage.check()
 
 
