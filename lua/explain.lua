@@ -103,7 +103,7 @@ end
 -- The job of an id, if it is on a lane of ours and no worker of ours has entered it.
 local function waiting_job(job, id)
   local fields = redis.pcall('HMGET', job, 'origin', 'status', 'enqueued_at', 'replays', 'adopted', 'created_at')
-  if fields.err or not fields[1] or was_adopted(fields[5], fields[6]) or fields[2] == 'finished' then
+  if fields.err or not fields[1] or was_adopted(fields[5], fields[6]) or fields[2] == 'finished' or fields[2] == 'canceled' then
     return nil
   end
   for lane = 1, 3 do

@@ -9,9 +9,11 @@
 -- ARGV[1]   JSON {"now": us | absent, "most": how many ids to look at, "most_decisions": as in settle.lua,
 --           "settled": as the first call of this look returned it | absent in that call, "ends": true | absent: in its last call}
 -- Returns   [settled, id, ...]: how many events had settled when this look began, and the ids that were removed
+-- A job that RQ has cancelled was removed, unless a stock worker has entered its event.
 -- An event that a worker took is held, or has a decision. A decision is replaced at the earliest after half of "most_decisions"
 -- further ones. If so many events may have settled since the last look began, nothing is known of an id that is not found.
--- The names of the jobs, rq:job:<id>, follow from the ids.
+-- The names of the jobs, rq:job:<id> (HASH, RQ's; one that was cancelled is deleted here), follow from the ids; rq:canceled:<queue>
+-- (ZSET, RQ's) from the job.
 -- @include prelude
 -- @include plan
 
@@ -36,12 +38,30 @@ local function is_present(id)
   return redis.call('ZSCORE', at.seen, id) and true or false
 end
 
+-- Takes away what RQ leaves of a job that was cancelled before anybody took it; else the id would stay a duplicate. Returns whether it
+-- is such a job.
+local function cancel(id, job)
+  local status, origin, adopted, created = unpack(redis.pcall('HMGET', job, 'status', 'origin', 'adopted', 'created_at'))
+  if status ~= 'canceled' or was_adopted(adopted, created) then
+    return false
+  end
+  plan.write('DEL', job)
+  local registry = 'rq:canceled:' .. (origin or '')
+  if type(redis.pcall('ZSCORE', registry, id)) == 'string' then
+    plan.write('ZREM', registry, id)
+  end
+  return true
+end
+
 local ids = redis.call('LRANGE', at.enqueued, 0, call.most - 1)
 local waiting, gone = {}, {}
 for _, id in ipairs(ids) do
-  if redis.call('EXISTS', 'rq:job:' .. id) == 1 then
+  local job = 'rq:job:' .. id
+  local exists = redis.call('EXISTS', job) == 1
+  local is_cancelled = exists and cancel(id, job)
+  if exists and not is_cancelled then
     waiting[#waiting + 1] = id
-  elseif is_known and not is_present(id) then
+  elseif is_cancelled or (is_known and not is_present(id)) then
     gone[#gone + 1] = id
     plan.zadd(at.removed, now, id)
   end

@@ -11,10 +11,12 @@ from rq import Queue
 from rq.job import Job
 from rq.serializers import JSONSerializer
 
+from dispatcher.core.event import Event
 from dispatcher.core.explain import State
 from dispatcher.core.limits import DEFAULT_BOUNDS
 from dispatcher.core.policy import OnLimit
 from dispatcher.logs.event_log import build_event_log
+from dispatcher.store.intake import Enqueued, seal
 from dispatcher.store.removals import Removals
 from dispatcher.store.rq_recovery import Sweep
 from dispatcher.worker.housekeeping import Housekeeping
@@ -40,6 +42,10 @@ def delete(stage: Stage, id_: str) -> None:
     Job.fetch(id_, connection=stage.redis, serializer=JSONSerializer).delete()
 
 
+def cancel(stage: Stage, id_: str) -> None:
+    Job.fetch(id_, connection=stage.redis, serializer=JSONSerializer).cancel()
+
+
 def test_what_was_deleted_or_emptied_is_found_once_and_is_explained(stage: Stage, ann: Worker) -> None:
     stage.send("a", "b", channel=UNPACED)
     unnamed = stage.send_unnamed()
@@ -57,6 +63,37 @@ def test_what_was_deleted_or_emptied_is_found_once_and_is_explained(stage: Stage
     assert stage.explanations.explain("a").state is State.WAITING
     ann.run()
     assert (stage.explanations.explain("a").outcome, removals(stage).find(MOST)) == ("sent", [])
+
+
+def test_what_was_cancelled_with_rq_is_removed_and_its_id_is_free_again(stage: Stage, ann: Worker) -> None:
+    stage.send("a", "b", channel=UNPACED)
+    cancel(stage, "a")
+    assert stage.explanations.explain("a").state is State.UNKNOWN
+    assert (removals(stage).find(MOST), removals(stage).find(MOST)) == (["a"], [])
+    assert stage.explanations.explain("a").state is State.REMOVED
+    assert (stage.redis.exists(stage.queue.job("a")), stage.redis.keys("rq:canceled:*")) == (0, [])
+    stage.check()
+    assert stage.send("a", channel=UNPACED) == [Enqueued.DONE]
+    ann.run()
+    assert (stage.total("sent"), removals(stage).find(MOST)) == (2, [])
+
+
+def test_a_cancelled_job_is_removed_also_where_decisions_may_have_been_replaced(stage: Stage, ann: Worker) -> None:
+    stage.send("a", channel=UNPACED)
+    cancel(stage, "a")
+    stage.send_unnamed()
+    stage.send_unnamed()
+    ann.run()
+    assert removals(stage).find(2) == ["a"]
+
+
+def test_what_a_stock_worker_has_entered_is_not_removed_by_cancelling_its_job(stage: Stage, ann: Worker) -> None:
+    stage.send("a", channel=UNPACED)
+    stage.redis.delete(stage.queue.lanes[1])
+    ann.outbox.adopt("a", seal(Event("errors", "text", id="a", channel=UNPACED)))
+    cancel(stage, "a")
+    assert removals(stage).find(MOST) == []
+    assert stage.redis.exists(stage.queue.job("a"))
 
 
 def test_what_a_worker_took_is_not_missed_wherever_it_is(redis: Database) -> None:
