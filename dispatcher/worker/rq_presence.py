@@ -65,7 +65,7 @@ class RqPresence:
         with translate_outages(), worker.connection.pipeline(transaction=False) as pipe:
             pipe.hset(worker.key, mapping=entry)
             pipe.expire(worker.key, max(worker.worker_ttl + 60, math.ceil(2 * next_in_s)))
-            for registry in (self._queue.all_workers, *map(self._queue.workers, Lane)):
+            for registry in self._registries:
                 pipe.sadd(registry, worker.key)
             try:
                 pipe.execute()
@@ -75,8 +75,24 @@ class RqPresence:
     def leave(self) -> None:
         """Take the worker off RQ's registry, and stop listening."""
         with translate_outages():
-            self._worker.register_death()  # type: ignore[no-untyped-call]  # RQ's
+            try:
+                self._worker.register_death()  # type: ignore[no-untyped-call]  # RQ's
+            except OutOfMemoryError:  # RQ notes the death in the entry
+                self._remove_entry()
             self._worker.unsubscribe()
+
+    def _remove_entry(self) -> None:
+        """What a full server allows: without a transaction, and nothing is added."""
+        worker = self._worker
+        with worker.connection.pipeline(transaction=False) as pipe:
+            for registry in self._registries:
+                pipe.srem(registry, worker.key)
+            pipe.delete(worker.key)
+            pipe.execute()
+
+    @property
+    def _registries(self) -> tuple[str, ...]:
+        return (self._queue.all_workers, *map(self._queue.workers, Lane))
 
 
 class _RqWorker(BaseWorker):

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from rq import Worker
 from rq.suspension import resume, suspend
 
 from dispatcher.app.servers import check_writes, keep_reaching, reach
@@ -21,10 +22,12 @@ from dispatcher.server.keys import Keys
 from dispatcher.stand_in import StandIn
 from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.snapshot import Books
+from dispatcher.worker.rq_presence import RqPresence
 from tests.support.commands import run
 from tests.support.processes import LIMITS, Command, environment, until
 from tests.support.raw_server import trusted_tls
 from tests.support.servers import Database, RedisServer, free_port
+from tests.support.topologies import SERVERS
 
 DOCS = Path(__file__).parents[2] / "docs" / "operations.md"
 KEYS, QUEUE = Keys("dispatcher"), QueueKeys("notifications")
@@ -59,9 +62,22 @@ def test_a_full_server_tells_producers_and_loses_nothing(
         worker.signal(signal.SIGTERM)
         assert worker.wait() == 0
         assert not worker.named("redis.lost"), "taking and posting frees memory, so nobody waits for room"
+        assert worker.named("worker.stopped")[0]["given_back"] == 0
     snapshot = Books(client, KEYS, QUEUE).snapshot()
     assert snapshot.imbalances() == []
     assert snapshot.overall()["sent"] == len(ids)
+
+
+@pytest.mark.parametrize("binary", SERVERS.values(), ids=SERVERS)
+def test_a_worker_that_stops_leaves_the_registry_of_a_full_server(binary: Path) -> None:
+    with RedisServer(binary=binary) as server:
+        client: Database = connect(server.url)
+        presence = RqPresence("ann", client, QUEUE)
+        presence.renew(10)
+        assert [worker.name for worker in Worker.all(connection=client)] == ["ann"]
+        client.config_set("maxmemory", 1)
+        presence.leave()
+        assert client.keys("rq:worker*") == []
 
 
 def test_a_server_at_its_bound_is_drained(own_server: RedisServer, slack: StandIn, tmp_path: Path) -> None:
