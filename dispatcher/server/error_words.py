@@ -9,7 +9,9 @@ from typing import Any, Final
 import redis
 import redis.asyncio
 from redis.exceptions import (
+    AskError,
     AuthenticationError,
+    ClusterCrossSlotError,
     InvalidResponse,
     NoPermissionError,
     OutOfMemoryError,
@@ -83,11 +85,8 @@ def refusal_words(failure: RedisError, client: redis.Redis | redis.asyncio.Redis
     server = f"the server at {place}" if place else "the server"
     if isinstance(failure, AuthenticationError):
         return text if isinstance(failure, SentinelsRefuse) else f"{server} {_login(text)}"
-    if isinstance(failure, InvalidResponse):
-        return (
-            f"what answers at {place or 'that address'} is no Redis: "
-            "set DISPATCHER_REDIS_URL to the host and port of a Redis or Valkey server"
-        )
+    if (words := _other_server(failure, server, place)) is not None:
+        return words
     if text.startswith("DB index is out of range"):
         return (
             f"{server} has no database {facts.get('db', 'of that number')}: in DISPATCHER_REDIS_URL, name one that it "
@@ -101,6 +100,21 @@ def refusal_words(failure: RedisError, client: redis.Redis | redis.asyncio.Redis
     if isinstance(failure, NoPermissionError) or any(words in text for words in _ACL_WORDS):
         return f"the server's ACL does not let the user of DISPATCHER_REDIS_URL do what the dispatcher needs: {text}"
     return f"{server} refuses a command: {text}"
+
+
+def _other_server(failure: RedisError, server: str, place: str) -> str | None:
+    """What to do where the server is none that the dispatcher works with; None where the failure does not say so."""
+    if isinstance(failure, InvalidResponse):
+        return (
+            f"what answers at {place or 'that address'} is no Redis: "
+            "set DISPATCHER_REDIS_URL to the host and port of a Redis or Valkey server"
+        )
+    if isinstance(failure, (AskError, ClusterCrossSlotError)):  # MOVED is an AskError, too
+        return (
+            f"{server} is a node of a cluster, which is not supported: "
+            "set DISPATCHER_REDIS_URL to a server that stands alone"
+        )
+    return None
 
 
 def _place(facts: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from redis.exceptions import AskError, MovedError
 from rq import Worker
 from rq.suspension import resume, suspend
 
@@ -18,6 +19,7 @@ from dispatcher.app.servers import check_writes, keep_reaching, reach
 from dispatcher.errors import ConfigError, GateUnavailable, QueueUnavailable
 from dispatcher.producer.blocking import Producer
 from dispatcher.server.clients import connect
+from dispatcher.server.connection import translate_refusals
 from dispatcher.server.keys import Keys
 from dispatcher.stand_in import StandIn
 from dispatcher.store.rq_keys import QueueKeys
@@ -27,7 +29,7 @@ from tests.support.commands import run
 from tests.support.processes import LIMITS, Command, environment, until
 from tests.support.raw_server import trusted_tls
 from tests.support.servers import Database, RedisServer, free_port
-from tests.support.topologies import SERVERS
+from tests.support.topologies import SERVERS, cluster_node
 
 DOCS = Path(__file__).parents[2] / "docs" / "operations.md"
 KEYS, QUEUE = Keys("dispatcher"), QueueKeys("notifications")
@@ -78,6 +80,24 @@ def test_a_worker_that_stops_leaves_the_registry_of_a_full_server(binary: Path) 
         client.config_set("maxmemory", 1)
         presence.leave()
         assert client.keys("rq:worker*") == []
+
+
+def test_a_node_of_a_cluster_is_called_that(slack: StandIn, tmp_path: Path) -> None:
+    words = "is a node of a cluster, which is not supported: set DISPATCHER_REDIS_URL to a server that stands alone"
+    with cluster_node() as server:
+        env = env_for(server, slack, tmp_path)
+        for command in (("send", "errors", "x"), ("status",), ("worker", "--burst")):
+            said = run(*command, **env)
+            assert (said.code, words in said.err + said.out) == (78, True), (command, said)
+
+
+@pytest.mark.parametrize("kind", [MovedError, AskError], ids=["moved", "ask"])
+def test_a_key_on_another_node_means_that_the_server_is_a_node_of_a_cluster(kind: type[AskError]) -> None:
+    with (
+        pytest.raises(ConfigError, match=r"^the server is a node of a cluster, which is not supported"),
+        translate_refusals(),
+    ):
+        raise kind("866 127.0.0.1:7001")
 
 
 def test_a_server_at_its_bound_is_drained(own_server: RedisServer, slack: StandIn, tmp_path: Path) -> None:
