@@ -20,7 +20,7 @@
 -- trouble (whether posts fail there, include/pause.lua) and back (how far the clock was stepped back since its first post,
 -- us). Instants are strings of microseconds: cjson writes 14 digits.
 --
--- `at` names the keys events and seq; and now.
+-- `at` names the keys events, seq and totals; and now.
 local record = module(function(record)
   local MOST_SEQ = 562949953421312 -- 2^49: below it a line can hold it beside the class of an event
   local LAST_INSTANT = 4503599627370496 -- 2^52: below it a held slot can hold it
@@ -165,11 +165,12 @@ local record = module(function(record)
     plan.hset(at.events, id, cjson.encode(header) .. '\n' .. payload)
   end
 
-  -- The number of the last first sight; where it was lost it goes on from the milliseconds of the clock, which are beyond all
-  -- that were given.
+  -- The number of the last first sight. Where it was lost, although the books count events, it goes on from the milliseconds of the
+  -- clock, which are beyond all that were given.
   function record.last_seq(at)
     local last = plan.number(at.seq)
-    return last and is_seq(last) and last or math.floor(at.now / 1000)
+    local is_lost = not last or not is_seq(last) or (last == 0 and redis.call('HGET', at.totals, 'received'))
+    return is_lost and math.floor(at.now / 1000) or last
   end
 
   -- The next `number` of them: the one before the first.

@@ -321,6 +321,20 @@ def test_an_adopter_gets_the_adopted_event_alone(stage: Stage) -> None:
     stage.check()
 
 
+def test_a_lost_counter_of_first_sights_goes_on_beyond_all_numbers_that_were_given(redis: Database) -> None:
+    """The numbers name the slots: one that is given again would take the place of a slot that counts."""
+    stage = Stage(redis, policy_of("", "3/30m"))
+    ann = stage.worker()
+    stage.send("a", "b", channel=UNPACED)
+    ann.run()
+    redis.delete(stage.keys.seq)
+    stage.send("c", "d", channel=UNPACED)
+    ann.run()
+    assert (stage.total("sent"), stage.total("dropped")) == (3, 1)
+    assert len(stage.slots("category:errors")) == 3
+    stage.check()
+
+
 def adopted_by(worker: Worker, queue: Queue, job: Job) -> Taken:
     """A stock worker has popped the job, and runs it."""
     queue.remove(job)
