@@ -107,9 +107,10 @@ class EventTooLarge(InvalidEvent):
 
 
 class QueueUnavailable(SendStopped):
-    """Redis did not answer the producer; whether the event arrived is unknown unless it carries an id.
+    """Redis did not answer the producer. Nobody knows whether the event arrived.
 
-    Of ``send_many`` all of ``rest`` arrived or nothing of it.
+    If you chose an id, send the event again: if it has arrived, the second one is a duplicate. Of ``send_many`` all of
+    ``rest`` arrived or nothing of it.
     """
 
 

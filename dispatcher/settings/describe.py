@@ -271,10 +271,8 @@ def _dead_letters(bounds: Bounds) -> str:
 
 def _decisions(bounds: Bounds) -> str:
     texts = "" if bounds.text else ", without texts"
-    return (
-        f"Decision record: at most {bounds.decisions} events that a limit suppressed, and as many others{texts}; "
-        "the oldest go first."
-    )
+    kept = f"at most {bounds.decisions} events that were suppressed, dropped or duplicates, and as many others"
+    return f"Decision record: {kept}{texts}; the oldest go first."
 
 
 def _pace(pace: Limit | None) -> str:

@@ -80,8 +80,8 @@ def _row(codes: str, meaning: Meaning, told: str, remedy: str = "", cool_down_us
 
 
 _ADMIN: Final = "ask an admin of the Slack workspace to allow this app"
-_TOKEN: Final = "put the app's bot token into DISPATCHER_SLACK_TOKEN or its file, and restart the workers"  # noqa: S105 - advice, not a token
-_HOOK: Final = "put a new incoming webhook into DISPATCHER_SLACK_WEBHOOK_URL or its file, and restart the workers"
+_TOKEN: Final = "put the bot token in DISPATCHER_SLACK_TOKEN and restart, or in its file and send SIGHUP"  # noqa: S105 - advice, not a token
+_HOOK: Final = "put a new incoming webhook in DISPATCHER_SLACK_WEBHOOK_URL and restart, or in its file and send SIGHUP"
 _STATUS: Final = "look at Slack's status page"
 
 TABLE: Final = (

@@ -605,7 +605,7 @@ ROWS: Final = (
         0,
         (
             "no_service",
-            "put a new incoming webhook into DISPATCHER_SLACK_WEBHOOK_URL or its file, and restart the workers",
+            "put a new incoming webhook in DISPATCHER_SLACK_WEBHOOK_URL and restart, or in its file and send SIGHUP",
         ),
         SENT,
     ),

@@ -40,7 +40,7 @@ _THEY_GO_ON: Final = "the replayed events go on without it"
 _filters = together(
     click.option("--category", metavar="NAME", help='Only of this category; "-" is what shows none.'),
     for_reason(DEADLY),
-    click.option("--code", help="Only with this code, which Slack gave: channel_not_found."),
+    click.option("--code", help="Only letters with this code, for example channel_not_found or unknown_category."),
     click.option(
         "--since", type=WHEN, help="Only those that died then or later: 2h (that long ago), 2026-11-21, yesterday."
     ),

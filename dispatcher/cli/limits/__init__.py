@@ -33,10 +33,10 @@ def limits() -> None:
 @as_json
 @click.pass_obj
 def check(terminal: Terminal, file: Path | None, *, as_json: bool) -> None:
-    """Print every rule of a limits file as a sentence; of the one in force, unless FILE is given.
+    """Print every rule of a limits file as a sentence. Without FILE, read the limits file of the settings.
 
-    Every fault is named with its line and column; the exit code is 78 then. Without FILE it is also said which version
-    is in force, where a server can be asked. Of quiet hours it is said when they begin and end next.
+    Every fault is named with its line and column; the exit code is 78 then. Without FILE, and if the server answers,
+    the command also says which version is in force. Of quiet hours it says when they begin and end next.
     """
     from dispatcher.settings.describe import next_quiet, next_quiet_sentences, sentences
     from dispatcher.settings.limits_file import load_limits

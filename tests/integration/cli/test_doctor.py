@@ -425,7 +425,7 @@ def test_a_pause_and_a_cool_down_are_told_with_what_ends_them(redis: Database, r
         ERROR,
         "posting",
         "paused for 1m 5s by token_revoked: Slack does not accept the token",
-        "put the app's bot token into DISPATCHER_SLACK_TOKEN or its file, and restart the workers",
+        "put the bot token in DISPATCHER_SLACK_TOKEN and restart, or in its file and send SIGHUP",
     )
     assert cooldown.level is WARNING
     assert cooldown.said.startswith("Slack asked for a pause in #ops, another ")

@@ -109,7 +109,7 @@ def test_events_that_were_too_many_for_their_line_are_suppressed() -> None:
             Level.ILL,
             (
                 "Nothing is posted: Paused for 0.0s by invalid_auth: Slack does not accept the token. To do: Put "
-                "the app's bot token into DISPATCHER_SLACK_TOKEN or its file, and restart the workers."
+                "the bot token in DISPATCHER_SLACK_TOKEN and restart, or in its file and send SIGHUP."
             ),
         ),
         (

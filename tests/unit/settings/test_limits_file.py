@@ -1079,7 +1079,10 @@ def test_the_sample_reads_as_sentences() -> None:
         ),
         "Every channel: at most 10 in any 10 seconds; more wait their turn, none is dropped for it.",
         "Dead letters: at most 100000 are kept, at most 256MB in all, each for at most 30 days; the oldest go first.",
-        "Decision record: at most 100000 events that a limit suppressed, and as many others; the oldest go first.",
+        (
+            "Decision record: at most 100000 events that were suppressed, dropped or duplicates, and as many others; "
+            "the oldest go first."
+        ),
     ]
 
 
@@ -1110,7 +1113,10 @@ def test_every_rule_reads_as_a_sentence() -> None:
         "Channel #free: no pace, messages are posted as they come.",
         "Every other channel: at most 10 in any 10 seconds; more wait their turn, none is dropped for it.",
         "Dead letters: at most 500 are kept, at most 256MB in all, each for at most 90 minutes; the oldest go first.",
-        "Decision record: at most 100000 events that a limit suppressed, and as many others; the oldest go first.",
+        (
+            "Decision record: at most 100000 events that were suppressed, dropped or duplicates, and as many others; "
+            "the oldest go first."
+        ),
     ]
 
 
