@@ -1,5 +1,5 @@
--- Removes dead letters for good: those named, or those beyond the bounds. So many in one call, and no more than letters.MOST_READ bytes
--- of them (include/letters.lua): what is more is for the next call.
+-- Removes dead letters for good: those named, or those beyond the bounds. One call handles at most MOST letters and
+-- at most letters.MOST_READ bytes of them (include/letters.lua); the next call handles the rest.
 --
 -- @keys dead dead_ids dead_bytes metrics
 -- KEYS      as in settle.lua

@@ -8,10 +8,10 @@
 --           "keep": [id, ...] | absent: give back every other event of this owner,
 --           "grace_us": as in take.lua, "ring": true: wake another worker | absent,
 --           "name": with keep: what all names begin with under which this owner may hold events; they are given up}
--- Returns   [how many events were given back, 1 where there is more to give back than one call does: ask again, us until the
---           owner must take though nothing rings; 0 with keep]. It must take when the first lease ends, when the first job of RQ's registries
---           is due, and now, if something is overdue: who was to wake for it may be busy or hang. An event given back was not posted: this
---           owner says so, and it lives. One that stood in a category's line goes back there, one that was to be reconciled on its timer.
+-- Returns   a list of three numbers: (1) how many events were given back; (2) 1 if there are more to give back, then call again;
+--           (3) us until the owner must take even if nothing rings, 0 with keep. It must take when the first lease ends,
+--           when the first job of RQ's registries is due, and now, if something is overdue: who was to wake for it may be busy or
+--           hang. An event given back was not posted: this owner says so, and it lives. One that stood in a category's line goes back there, one that was to be reconciled on its timer.
 --           [0, 0, 0]: the owner goes on under a newer name (include/leases.lua); nothing was changed.
 -- @include prelude
 -- @include plan

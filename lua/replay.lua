@@ -1,5 +1,5 @@
--- Moves dead letters back to their lanes, each in one step: a letter is either a letter or an event, never both or none. So
--- many in one call, and no more than letters.MOST_READ bytes of them (include/letters.lua): what is more is for the next call.
+-- Moves dead letters back to their lanes, each in one step: a letter is either a letter or an event, never both or none. One
+-- call handles at most MOST letters and at most letters.MOST_READ bytes of them (include/letters.lua); the next call handles the rest.
 --
 -- @keys dead dead_ids dead_bytes totals lane_high lane_normal lane_low queues metrics
 -- KEYS      as in settle.lua; and

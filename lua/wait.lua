@@ -13,8 +13,9 @@
 --                    "leave"  the last call of a waiter: admitted or not, out of every line
 --                    "quit"   out of every line, not admitted}, ...]}
 -- Returns  JSON {"turns": [["arrived"] | ["arrived", scope, window, retry_after_us, ask_again_us], ...]}:
---          admitted; or refused, by what, when there is room behind all who wait, and when to ask again: then, or earlier
---          to see that who stands directly before still lives; 0: at once, since too many there are dead for one call
+--          ["arrived"]: admitted. The longer list: refused, with the scope and the window that refused it, when there is room
+--          after all earlier waiters, and when to ask again. That may be earlier, to check that the waiter directly before
+--          is alive. 0: at once, because one call cannot remove all dead waiters.
 -- A waiter whose call is lost, or that dies, loses its place a second after the instant it was promised.
 -- @include prelude
 -- @include plan

@@ -2,7 +2,7 @@
 -- (include/deferred.lua), or among the scheduled ones until it may ask for room.
 --
 -- A channel's line is ordered by class, then by first sight. The class, 0 to 11, follows from the event's priority (high, normal,
--- low), from whether its slot belongs to its category's guarantee, and from whether it was tried in vain (lines.class).
+-- low), from whether its slot belongs to its category's guarantee, and from whether it was tried and failed (lines.class).
 -- Every OLDEST_EVERY-th turn goes to the oldest event, so that none starves.
 --
 -- `lines` holds the instant at which the head of each channel's line may pass; 'inf' while it waits for the post in flight on its
@@ -18,7 +18,7 @@ local lines = module(function(lines)
   lines.COOLED_US = 600000000
   local CLASS = 562949953421312 -- 2^49: seq is below it
   local CLASSES = 12
-  local USUAL = 6 -- normal, without a guarantee, not tried in vain
+  local USUAL = 6 -- normal, without a guarantee, not tried and failed
   local OLDEST_EVERY = 16
   local PRIORITY = { high = 0, normal = 4, low = 8 }
   local PATIENT = 8
@@ -43,7 +43,7 @@ local lines = module(function(lines)
   end
 
   -- Notes its class. Within a priority, events with a slot of a guarantee come first. Within each of these groups, events that
-  -- were tried in vain come last, so they hold up nobody: after one failure where posts fail one after another (`has_failed`),
+  -- were tried and failed come last, so they hold up nobody: after one failure where posts fail one after another (`has_failed`),
   -- after PATIENT posts where the channel is told to wait.
   function lines.class(header, event, has_failed)
     local is_guaranteed = event.guarantee and header.seq and plan.zscore(KEYS[event.guarantee], record.slot(header))
