@@ -74,7 +74,7 @@ class StaleLimits(DispatcherError):
         self.in_force = in_force
 
     def __str__(self) -> str:
-        return f"the call is for version {self.asked} of the limits, in force is version {self.in_force}"
+        return f"the call names version {self.asked} of the limits, but version {self.in_force} is in force"
 
 
 class SendStopped(DispatcherError):

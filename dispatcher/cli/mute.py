@@ -22,7 +22,7 @@ _LIST: Final = "dispatcher silence list"
 @as_json
 @click.pass_obj
 def mute(terminal: Terminal, category: str, *, for_us: int | None, why: str | None, as_json: bool) -> int:
-    """Post nothing of a category for a time; then it goes on by itself.
+    """Post nothing of a category for a time. Then posting resumes automatically.
 
     It is the short form of a silence with the matcher category=CATEGORY: see "dispatcher silence". Its events follow
     the category's on_limit, with the reason "silenced": they are dropped, kept as dead letters, or wait until the mute
@@ -60,7 +60,7 @@ def mute(terminal: Terminal, category: str, *, for_us: int | None, why: str | No
 @as_json
 @click.pass_obj
 def unmute(terminal: Terminal, category: str, *, as_json: bool) -> int:
-    """End the mute of a category before its time; what waits for that goes on.
+    """End the mute of a category before its time. Events that wait for this end continue.
 
     Exit 1 if the category is not muted.
     """

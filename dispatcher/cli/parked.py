@@ -121,7 +121,7 @@ def list_(terminal: Terminal, /, *, limit: int, as_json: bool, **filters: Any) -
 def show(terminal: Terminal, id_: str, *, as_json: bool) -> int:
     """Show everything about one parked event.
 
-    Exit 1 if the event is not parked, and where it is instead.
+    If the event is not parked, say where it is, and exit with 1.
     """
     with _open(terminal, some_settings_in_force(terminal), quiet=as_json) as (events, _):
         found, _ = find_ids(terminal, events, (id_,))
@@ -143,7 +143,9 @@ def show(terminal: Terminal, id_: str, *, as_json: bool) -> int:
 @parked.command(short_help="End parked events without a post.")
 @click.argument("ids", type=EVENT_ID, nargs=-1)
 @_filters
-@click.option("--all", "everything", is_flag=True, help="All; without ids, filters or this nothing is done.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Select all. Without ids, filters or --all the command does nothing."
+)
 @click.option("--limit", type=AT_LEAST_ONE, metavar="N", help="At most N, those that expire first.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @as_json

@@ -41,7 +41,7 @@ def pause(terminal: Terminal, category: str | None, *, why: str | None, as_json:
 @as_json
 @click.pass_obj
 def resume(terminal: Terminal, category: str | None, *, as_json: bool) -> int:
-    """Let posting go on, or that of one CATEGORY that was paused by itself.
+    """Resume posting, or resume one CATEGORY that was paused separately.
 
     Where Slack had refused everything, the next event tries at once whether it works again. Exit 1 if nothing was
     paused.

@@ -33,7 +33,7 @@ PACKAGES: Final = ("starlette", "uvicorn", "prometheus_client")
     "--tokens", type=click.Path(path_type=Path), metavar="FILE", help="Who may do what: NAME SCOPES SECRET in a line."
 )
 @click.option(
-    "--create-tokens", is_flag=True, help="Where there is no tokens file, write one: a token that may do everything."
+    "--create-tokens", is_flag=True, help="If there is no tokens file, write one with one token that may do everything."
 )
 @click.pass_obj
 def serve(terminal: Terminal, host: str | None, port: int | None, tokens: Path | None, *, create_tokens: bool) -> int:

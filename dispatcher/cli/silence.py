@@ -42,10 +42,10 @@ _matchers = click.argument("matchers", nargs=-1, callback=_parsed)
 def silence() -> None:
     """Silences: what matches one is suppressed for a time, on all workers.
 
-    A matcher is NAME=VALUE or NAME!=VALUE, where NAME is category, priority or a label. "|" parts several values, "*"
-    stands for any text. An event is silenced if all matchers match it; a label that it does not have is empty. Then it
-    follows its category's on_limit, with the reason "silenced": it is dropped, kept as a dead letter, or waits until
-    the silence ends. What was admitted before is posted, and a recovery of what was posted is shown.
+    A matcher is NAME=VALUE or NAME!=VALUE, where NAME is category, priority or a label. "|" separates several values.
+    "*" matches any text. An event is silenced if all matchers match it; a label that it does not have is empty. Then
+    it follows its category's on_limit, with the reason "silenced": it is dropped, kept as a dead letter, or waits
+    until the silence ends. What was admitted before is posted, and a recovery of what was posted is shown.
     """
 
 
@@ -72,7 +72,7 @@ def add(  # noqa: PLR0913 - click's signature: one for each option
     no_report: bool,
     as_json: bool,
 ) -> int:
-    """Post nothing that matches for a time; then it goes on by itself.
+    """Post nothing that matches for a time. Then posting resumes automatically.
 
     At its end one line says how much it has suppressed, in the channel where most of that would have gone.
     """
@@ -163,7 +163,7 @@ def show(terminal: Terminal, id_: str, *, as_json: bool) -> int:
 @as_json
 @click.pass_obj
 def expire(terminal: Terminal, id_: str, *, as_json: bool) -> int:
-    """End a silence before its time; what waits for that goes on.
+    """End a silence before its time. Events that wait for this end continue.
 
     Exit 1 if there is none of this id.
     """

@@ -74,7 +74,7 @@ _FROM_TO: Final = Parsed("from-to", _from_to)
     type=FiniteRange(0),
     default=0.0,
     metavar="SECONDS",
-    help="How long after it landed a message shows up in the history.",
+    help="Delay until a posted message appears in the history.",
 )
 @click.option(
     "--history-items",

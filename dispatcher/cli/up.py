@@ -38,7 +38,9 @@ _LOCK: Final = "up.lock"
     help="Worker processes.",
 )
 @click.option(
-    "--no-serve", is_flag=True, help="Without HTTP. Else 'serve' runs beside the workers, if it is installed."
+    "--no-serve",
+    is_flag=True,
+    help="Do not start the HTTP server. By default it runs with the workers if the extra 'serve' is installed.",
 )
 @click.pass_obj
 def up(terminal: Terminal, processes: int | None, *, no_serve: bool) -> int:

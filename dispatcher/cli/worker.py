@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 def worker(terminal: Terminal, processes: int, *, burst: bool) -> int:
     """Post what waits on the queue, within the limits.
 
-    Runs until SIGTERM or Ctrl-C, with --burst until all is done.
+    Runs until SIGTERM or Ctrl-C. With --burst it ends when the queue is empty and no admitted event is left to post;
+    deferred events stay parked.
 
     The first signal finishes the posts in flight and gives the rest back; a second one stops at once, and nothing
     is lost either way.

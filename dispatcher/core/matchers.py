@@ -1,7 +1,7 @@
 """Matchers: which events something is meant for, by category, priority and labels. Pure.
 
 A matcher is written ``NAME=VALUE`` or ``NAME!=VALUE``, where NAME is ``category``, ``priority`` or a label. VALUE may
-be several values, parted by ``|``, and ``*`` stands for any text in it. There are no regular expressions: a text is
+be several values, separated by ``|``, and ``*`` stands for any text in it. There are no regular expressions: a text is
 looked through once for each value, whatever the pattern.
 """
 
@@ -99,7 +99,7 @@ class Matchers:
     each: tuple[Matcher, ...]
 
     def __str__(self) -> str:
-        """All of them in one line, parted by blanks; a value may have blanks too, so ``texts`` is what is read back."""
+        """All of them in one line, separated by blanks. A value may have blanks too: ``texts`` is what is read back."""
         return " ".join(self.texts)
 
     @property

@@ -474,7 +474,7 @@ class Policy:
         """The line in which the event waits for room: its category's, or one for the values of its limited labels."""
         scopes = tuple(_label_scopes(event.category, self.rule(event.category).per_label, event.labels))
         names = [scope.name for scope in scopes]
-        if len(names) > 1:  # parted by blanks, and a value may have blanks itself
+        if len(names) > 1:  # separated by blanks, and a value may have blanks itself
             names = [name.replace("%", "%25").replace(" ", "%20") for name in names]
         line = " ".join(names) or f"category:{event.category}"
         if len(line) <= _MAX_LINE:

@@ -101,7 +101,7 @@ def _host(text: str) -> tuple[str, int]:
     match = re.fullmatch(_HOST, text)
     port = int((match and match[2]) or _PORT)
     if match is None or not 1 <= port <= _HIGHEST_PORT:
-        raise ValueError("expected hosts parted by commas, each with a port from 1 to 65535 where one is named")
+        raise ValueError("expected hosts separated by commas, each with a port from 1 to 65535 where one is named")
     return match[1].strip("[]"), port
 
 

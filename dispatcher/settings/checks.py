@@ -187,12 +187,12 @@ def host(value: str) -> str:
 
 
 def hosts(value: object) -> object:
-    """Names of hosts parted by commas, as a tuple; each as the header of a request may name it."""
+    """Names of hosts separated by commas, as a tuple; each as the header of a request may name it."""
     if not isinstance(value, str):
         return value
     found = tuple(filter(None, map(str.strip, value.lower().split(","))))
     if not all(_TRUSTED.fullmatch(each) or _is_ipv6(each) for each in found):
-        raise ValueError("expected names of hosts, parted by commas, such as ops.example.com or ops.example.com:8910")
+        raise ValueError("expected names of hosts, separated by commas, such as ops.example.com or ops.example.com:8910")
     return found
 
 

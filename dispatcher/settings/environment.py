@@ -197,7 +197,7 @@ class Settings(BaseSettings):
     )
 
     serve_trusted_hosts: Annotated[
-        tuple[str, ...], BeforeValidator(checks.hosts), Wording("names of hosts, parted by commas", default="")
+        tuple[str, ...], BeforeValidator(checks.hosts), Wording("names of hosts, separated by commas", default="")
     ] = Field((), description="Hosts beside loopback that `dispatcher serve` answers to without tokens.")
 
     metrics_categories: Annotated[int, Field(ge=0, le=150), Wording("a whole number from 0 to 150")] = Field(

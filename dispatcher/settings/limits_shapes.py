@@ -92,7 +92,7 @@ MATCH: Final[dict[str, Any]] = {
     "anyOf": [
         {
             **_MATCHER,
-            "title": "NAME=VALUE or NAME!=VALUE, parted by blanks",
+            "title": "NAME=VALUE or NAME!=VALUE, separated by blanks",
             "examples": ["severity=critical host=db*"],
         },
         {"type": "array", "items": _MATCHER, "minItems": 1, "maxItems": MAX_MATCHERS, "examples": [["host=db*"]]},

@@ -243,7 +243,7 @@ def written_or_none(value: str | None) -> str:
 
 
 def read_match(value: object) -> Matchers:
-    """Matchers as one text, parted by blanks, or as a list with one in each."""
+    """Matchers as one text, separated by blanks, or as a list with one in each."""
     from dispatcher.core.matchers import InvalidMatcher, parse_matchers  # few files have routes
 
     if isinstance(value, list) and value:

@@ -131,7 +131,7 @@ def create_tokens(path: Path) -> bool:
 
 def _add(found: dict[bytes, Caller], secret: bytes, caller: Caller) -> None:
     if secret in found or caller.name in {other.name for other in found.values()}:
-        raise ValueError("the name or the secret of another line, expected another for each token")
+        raise ValueError("the name or the secret of an earlier line, expected a different one for each token")
     found[secret] = caller
 
 
@@ -144,7 +144,7 @@ def _token(line: str) -> tuple[bytes, Caller]:
         raise ValueError("a name of other characters than A-Z a-z 0-9 _ . : -, expected 1 to 64 of these")
     known = set(Scope)
     if not set(scopes.split(",")) <= known:
-        raise ValueError(f"a scope that is not known, expected some of {', '.join(Scope)}, parted by commas")
+        raise ValueError(f"a scope that is not known, expected some of {', '.join(Scope)}, separated by commas")
     return sha256(secret.encode()).digest(), Caller(name, frozenset(map(Scope, scopes.split(","))))
 
 
@@ -242,7 +242,7 @@ class Guard:
                 raise Problem(HTTPStatus.UNAUTHORIZED, detail, headers=headers)
             caller, remedy = found[0], ""
         if scope not in caller.scopes:
-            raise Problem(HTTPStatus.FORBIDDEN, f"{caller.name} has not the scope {scope}{remedy}")
+            raise Problem(HTTPStatus.FORBIDDEN, f"{caller.name} does not have the scope {scope}{remedy}")
         return caller
 
 

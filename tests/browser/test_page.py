@@ -276,7 +276,7 @@ def test_a_letter_that_is_gone_is_told_so_and_not_that_nothing_is_reached(
     ("tokens", "said"),
     [
         (TOKENS.replace(OLGA, "another"), "no valid token"),
-        (TOKENS.replace("read,operate", "ingest"), "has not the scope"),
+        (TOKENS.replace("read,operate", "ingest"), "does not have the scope"),
     ],
     ids=["gone", "of another scope"],
 )

@@ -115,7 +115,7 @@ def policy_of(
     on_limit: OnLimit = OnLimit.DROP,
     max_age_us: int = 86_400 * US,
 ) -> Policy:
-    """A policy with one rule for every category; limits are parted by commas."""
+    """A policy with one rule for every category; limits are separated by commas."""
     rule = CategoryRule(_limits(limits), "#general", on_limit, max_age_us)
     return Policy(
         global_limits=_limits(global_limits),

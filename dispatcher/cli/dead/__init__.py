@@ -50,7 +50,9 @@ _filters = together(
 _selection = together(
     click.argument("ids", type=EVENT_ID, nargs=-1),
     _filters,
-    click.option("--all", "everything", is_flag=True, help="All; without ids, filters or this nothing is done."),
+    click.option(
+        "--all", "everything", is_flag=True, help="Select all. Without ids, filters or --all the command does nothing."
+    ),
     click.option("--limit", type=AT_LEAST_ONE, metavar="N", help="At most N, the oldest."),
 )
 _UNSAID: Final = (
@@ -151,9 +153,10 @@ def replay(  # noqa: PLR0913 - click's signature: one for each option
     """Send dead letters through the limits again, the oldest first.
 
     One that a limit denies waits if its category defers, and else becomes a dead letter again. It can be interrupted
-    at any time and run again: none is lost, none goes twice. Letters without a payload are skipped, and those whose id
-    is on the queue already; with --to also those that hold no event. Exit 1 if one of the IDS could not be replayed,
-    and with --wait also if a replayed event was not sent. Ctrl-C ends the wait, and the events go on.
+    at any time and run again: none is lost, none goes twice. Skipped are letters without a payload, and letters whose
+    id is already on the queue. With --to, letters that hold no event are skipped too. Exit 1 if one of
+    the IDS could not be replayed, and with --wait also if a replayed event was not sent. Ctrl-C ends the wait, and the
+    events go on.
     """
     if dry_run and wait:
         raise click.UsageError("--dry-run replays nothing to --wait for: give one of them.")

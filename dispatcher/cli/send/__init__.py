@@ -39,7 +39,11 @@ _INSTANT: Final = Parsed("INSTANT", _instant)
 @click.option("--stdin", "from_stdin", is_flag=True, help="Read events from stdin, one JSON object on each line.")
 @click.option("--channel", type=CHANNEL, help="Post there instead of to the category's channel: a name, or an id.")
 @click.option("--id", help="Makes a repeat recognisable; without it an id is generated.")
-@click.option("--priority", type=click.Choice([lane.value for lane in Lane]), help="Taken earlier or later.")
+@click.option(
+    "--priority",
+    type=click.Choice([lane.value for lane in Lane]),
+    help="Workers take high before normal, and normal before low.",
+)
 @click.option("--label", "labels", type=Parsed("K=V", _label), multiple=True, help="May be repeated.")
 @click.option("--mrkdwn", is_flag=True, help="TEXT is Slack's markup, and sent as it is.")
 @click.option("--thread", help="A key of your own: go under the first message that named it.")

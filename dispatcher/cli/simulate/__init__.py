@@ -49,7 +49,7 @@ def _recorded_us(text: str) -> int:
 @click.option("--svg", type=_FILE, metavar="FILE", help="Draw a picture.")
 @click.option("--events", type=_FILE, metavar="FILE", help="Write what became of each event, in lines of JSON.")
 @click.option("--expect", type=_FILE, metavar="FILE", help="Exit with 1 unless the cases in this file hold.")
-@click.option("--seed", type=int, default=20, show_default=True, help="Of what is left to chance.")
+@click.option("--seed", type=int, default=20, show_default=True, help="Seed for the random numbers.")
 @as_json
 @click.pass_obj
 def simulate(  # noqa: PLR0913, PLR0917 - click passes by name

@@ -247,7 +247,7 @@ def test_a_call_by_limits_that_are_not_in_force_is_told_so_and_decides_nothing(
         lambda: limiter.try_acquire(USER, version="7"),
         lambda: limiter.try_acquire_many([USER, USER], version="7"),
     ):
-        with pytest.raises(StaleLimits, match="for version 7 of the limits, in force is version 8") as caught:
+        with pytest.raises(StaleLimits, match="names version 7 of the limits, but version 8 is in force") as caught:
             call()
         assert (caught.value.asked, caught.value.in_force) == ("7", "8")
     assert contents(redis) == before

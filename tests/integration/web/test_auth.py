@@ -196,8 +196,8 @@ def test_beyond_loopback_it_does_not_start_without_tokens(redis_url: str) -> Non
         ("shop ingest", "line 1: 2 words, expected three: NAME SCOPES SECRET"),
         ("\nshop ingest,all hidden", "line 2: a scope that is not known, expected some of ingest, read, operate"),
         ("s/p ingest hidden", "line 1: a name of other characters"),
-        ("a ingest hidden\na read hidden2", "line 2: the name or the secret of another line"),
-        ("a ingest hidden\nb read hidden", "line 2: the name or the secret of another line"),
+        ("a ingest hidden\na read hidden2", "line 2: the name or the secret of an earlier line"),
+        ("a ingest hidden\nb read hidden", "line 2: the name or the secret of an earlier line"),
         ("# nobody\n", "names no token"),
     ],
 )

@@ -578,7 +578,7 @@ def test_without_the_scope_nothing_is_offered_and_nothing_done(desk: Serving, re
         eve.auth = ("", "secret-of-eve")
         page = seen(eve, "/dead")
         assert [form.attributes.get("method") for form in page.all("form")] == [None]
-        assert "Your token has not the scope operate." in page.text
+        assert "Your token does not have the scope operate." in page.text
         assert [each.attributes.get("method") for each in seen(eve, "/silences").all("form")] == []
         for path, data in (
             ("/dead/replay", {"all": "true", "confirmed": "true"}),

@@ -26,7 +26,7 @@ NO_SERVICE = (
     "expected sentinel://HOST:PORT,HOST:PORT/SERVICE/DB: after the hosts the name that the Sentinels know the service "
     "by, and the number of a database; and / ? # @ in a password written as %2F %3F %23 %40"
 )
-NO_HOSTS = "expected hosts parted by commas, each with a port from 1 to 65535 where one is named"
+NO_HOSTS = "expected hosts separated by commas, each with a port from 1 to 65535 where one is named"
 TOKEN = "xoxb-0123-s3cr3t"
 WEBHOOK = "https://hooks.slack.com/services/T000/B000/s3cr3t"
 
