@@ -25,7 +25,7 @@ _COMMANDS: Final = {
     "mute": ("dispatcher.cli.mute", "Suppress a category for a time."),
     "parked": ("dispatcher.cli.parked", "Look at what waits, or cancel it."),
     "pause": ("dispatcher.cli.pause", "Stop posting; everything waits."),
-    "resume": ("dispatcher.cli.pause", "Let posting go on."),
+    "resume": ("dispatcher.cli.pause", "Resume posting."),
     "send": ("dispatcher.cli.send", "Put events on the queue, and print their ids."),
     "serve": ("dispatcher.cli.serve", "Take events over HTTP, and let operators look."),
     "silence": ("dispatcher.cli.silence", "Suppress what matches for a time."),

@@ -59,7 +59,7 @@ _FROM_TO: Final = Parsed("from-to", _from_to)
     type=click.Choice(["transient", "every"]),
     default="transient",
     show_default=True,
-    help="What may go wrong: what passes by itself, or also what needs an operator or ends an event.",
+    help="What may go wrong: what passes without an operator, or also what needs an operator or ends an event.",
 )
 @click.option("--seed", type=int, metavar="NUMBER", help="The same faults as the last time with this number.")
 @click.option(

@@ -97,7 +97,7 @@ def _unknown(policy: Policy) -> str:
     others = _any_other(policy)
     if policy.reject_unknown:
         return f"{others}: {_NOT_ACCEPTED}."
-    return f"{others}, each by itself: {_rule(policy.defaults, policy)}."
+    return f"{others}, each separately: {_rule(policy.defaults, policy)}."
 
 
 def _rule(rule: CategoryRule, policy: Policy) -> str:

@@ -257,7 +257,7 @@ class RuleSection(Section):
     model_config = ConfigDict(title="rule")
     limits: Windows = Field(
         default=_RULE.limits,
-        description="Limits for the category by itself; all must have room, [] is unlimited.",
+        description="Limits for the category alone; all must have room, [] is unlimited.",
     )
     channel: Channel = Field(
         default=_RULE.channel, description="Where its events are posted, unless they name a channel."
@@ -430,7 +430,7 @@ class LimitsFile(Section):
         default={}, description="How fast channels may be posted to; default is every other one."
     )
     defaults: Annotated[RuleSection, _mapping("{limits: [10/30m]}", RuleSection)] = Field(
-        default=RuleSection(), description="Any category that is not named below, each by itself."
+        default=RuleSection(), description="Any category that is not named below, each separately."
     )
     categories: Annotated[
         RuleEntries,

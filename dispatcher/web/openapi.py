@@ -29,7 +29,7 @@ _ROUTES: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     "/v1/dead/{id}": {"get": ("read", "Everything about one dead letter.")},
     "/v1/dead/replay": {"post": ("operate", "Send dead letters through the limits again.")},
     "/v1/dead/purge": {"post": ("operate", "Remove dead letters for good.")},
-    "/v1/pause": {"put": ("operate", "Post nothing."), "delete": ("operate", "Let posting go on.")},
+    "/v1/pause": {"put": ("operate", "Post nothing."), "delete": ("operate", "Resume posting.")},
     "/v1/pause/{category}": {
         "put": ("operate", "Post nothing of a category."),
         "delete": ("operate", "Let a category go on."),

@@ -32,5 +32,5 @@ def said_and_remedy(pause: Pause, *, is_tried: bool = True) -> tuple[str, str]:
     told = pause.detail or row.told
     if told.startswith(row.words):
         told = row.told + told.removeprefix(row.words)
-    remedy = f"it is tried again by itself; {row.remedy}" if is_tried and pause.kind != "operator" else row.remedy
+    remedy = f"it is tried again automatically; {row.remedy}" if is_tried and pause.kind != "operator" else row.remedy
     return one_line(told), remedy

@@ -108,7 +108,7 @@ def _workers(facts: NamespaceFacts, snapshot: Snapshot) -> Iterator[Finding]:
         said = (
             f"{one_line(each.name)} has been silent for {_ago(snapshot, each.last_heartbeat)}: it was killed, or hangs"
         )
-        remedy = "nothing is lost: another worker takes over what it had; its entry goes away by itself"
+        remedy = "nothing is lost: another worker takes over what it had; its entry goes away automatically"
         yield warning("workers", said, remedy)
     if not alive:
         pending = "1 event is" if snapshot.pending == 1 else f"{snapshot.pending} events are"
@@ -147,13 +147,15 @@ def _posting(snapshot: Snapshot) -> Iterator[Finding]:
                 what = "edits of messages get" if channel == EDITS else f"{name} gives"
                 tries = "edit" if channel == EDITS else "post to it"
                 said = f"{what} no clear answers, the next {tries} tries in {left}"
-                remedy = "it is tried again by itself; if that does not help, look at Slack's status page and the proxy"
+                remedy = (
+                    "it is tried again automatically; if that does not help, look at Slack's status page and the proxy"
+                )
             elif channel == EDITS:
                 said = f"Slack asked for a pause in edits of messages, another {left}"
-                remedy = "nothing: posts go on, and edits go on by themselves"
+                remedy = "nothing: posts go on, and edits resume automatically"
             else:
                 said = f"Slack asked for a pause in {name}, another {left}"
-                remedy = "it goes on by itself; if it happens often, lower the channel's pace"
+                remedy = "posting resumes automatically; if it happens often, lower the channel's pace"
             yield warning("posting", said, remedy)
     if snapshot.next_scan_us is not None:
         left = span(max(0.0, (snapshot.next_scan_us - snapshot.now_us) / US))
@@ -165,7 +167,9 @@ def _silences(snapshot: Snapshot) -> Iterator[Finding]:
     for each in reversed(snapshot.silences_in_force):
         left, suppressed = span((each.ends_us - snapshot.now_us) / US), snapshot.suppressed.get(each.id, 0)
         said = f"{each.matchers} for another {left} {each.detail}, {suppressed} suppressed"
-        yield warning("silences", one_line(said, 300), f"it ends by itself, or: dispatcher silence expire {each.id}")
+        yield warning(
+            "silences", one_line(said, 300), f"it ends automatically, or: dispatcher silence expire {each.id}"
+        )
 
 
 def _dead_letters(snapshot: Snapshot) -> Finding:

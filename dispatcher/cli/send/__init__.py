@@ -38,7 +38,7 @@ _INSTANT: Final = Parsed("INSTANT", _instant)
 @click.argument("text", required=False)
 @click.option("--stdin", "from_stdin", is_flag=True, help="Read events from stdin, one JSON object on each line.")
 @click.option("--channel", type=CHANNEL, help="Post there instead of to the category's channel: a name, or an id.")
-@click.option("--id", help="Makes a repeat recognisable; without it an id is generated.")
+@click.option("--id", help="A second event with the same id is a duplicate. Without it an id is generated.")
 @click.option(
     "--priority",
     type=click.Choice([lane.value for lane in Lane]),

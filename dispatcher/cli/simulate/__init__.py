@@ -34,7 +34,7 @@ def _recorded_us(text: str) -> int:
 
 
 @click.command(short_help="Show what limits would have done to recorded events.")
-@click.argument("trace", required=False)
+@click.argument("trace", required=False, metavar="[RECORDING]")
 @click.option(
     "--limits", "limits", type=_FILE, metavar="FILE", help="What would be in force. Default: the limits file."
 )
@@ -43,7 +43,7 @@ def _recorded_us(text: str) -> int:
     "--from-redis",
     "recorded_us",
     type=Parsed("SPAN", _recorded_us),
-    help="In place of a trace: what came in the last SPAN, as the books counted it. At most 48h.",
+    help="In place of a recording: what came in the last SPAN, as the books counted it. At most 48h.",
 )
 @click.option("--suggest", type=Parsed("TEXT", _lost), metavar="'lose X%'", help="Print limits that lose no more.")
 @click.option("--svg", type=_FILE, metavar="FILE", help="Draw a picture.")
@@ -68,14 +68,15 @@ def simulate(  # noqa: PLR0913, PLR0917 - click passes by name
 ) -> int:
     """Show what limits would have done to recorded events.
 
-    TRACE is a file, or - for stdin: lines of JSON with "time" and "category" ("labels", "priority", "id", "channel",
-    "max_age" may follow), a log of the workers in JSON, or CSV with a header. Events of one second come together.
+    RECORDING is a file, or - for stdin: lines of JSON with "time" and "category" ("labels", "priority", "id",
+    "channel", "max_age" may follow), a log of the workers in JSON, or CSV with a header. Events of one second come
+    together.
 
     The workers' own code and scripts decide, on made-up time, on a server of their own: nothing is posted, and no other
     server is written to.
     """
     if (trace is None) is (recorded_us is None):
-        raise click.UsageError("Expected TRACE or --from-redis, and not both.")
+        raise click.UsageError("Expected RECORDING or --from-redis, and not both.")
     from dispatcher.cli.simulate.run import Asked, run
 
     return run(

@@ -483,7 +483,7 @@ def test_an_outage_is_told_as_what_ends_by_itself(redis: Database, redis_url: st
     redis.hset(KEYS.pause, mapping={"kind": kind, **facts, "since": now_us - 65 * US, "probe": now_us})
     (found,) = [each for each in findings(redis_url=redis_url) if each.about == "posting"]
     assert (found.level, with_steady_span(found.said)) == (WARNING, said)
-    assert (found.remedy or "").startswith("it is tried again by itself; ")
+    assert (found.remedy or "").startswith("it is tried again automatically; ")
     Pausing(redis, KEYS).pause("*", "ops@here")
     by_hand, again = [each for each in findings(redis_url=redis_url) if each.about == "posting"]
     assert (by_hand.remedy, again.remedy) == ("go on: dispatcher resume", row_for("http_503").remedy)

@@ -373,21 +373,21 @@ def test_of_a_rule_that_changes_only_the_clauses_are_shown_that_do(env: dict[str
     run("limits", "apply", write("old.yaml", "defaults: {allow_mentions: true, template: 'x; y'}"), **env)
     out = run("limits", "diff", write("new.yaml", "defaults: {max_age: 2h, template: 'x; z'}"), **env).out
     assert out.splitlines() == [
-        "- Any category, each by itself: mentions in its events' own markup notify people; waits at most 24 hours.",
-        "+ Any category, each by itself: waits at most 2 hours.",
+        "- Any category, each separately: mentions in its events' own markup notify people; waits at most 24 hours.",
+        "+ Any category, each separately: waits at most 2 hours.",
         '- defaults.template: "x; y"',
         '+ defaults.template: "x; z"',
     ]
     out = run("limits", "diff", write("new.yaml", "defaults: {template: 'x; y'}"), **env).out
-    assert out == "- Any category, each by itself: mentions in its events' own markup notify people.\n"
+    assert out == "- Any category, each separately: mentions in its events' own markup notify people.\n"
 
 
 def test_a_name_with_a_semicolon_is_no_end_of_a_clause(env: dict[str, str]) -> None:
     run("limits", "apply", write("old.yaml", "defaults: {username: 'disks; all'}"), **env)
     out = run("limits", "diff", write("new.yaml", "defaults: {username: 'disks; db1'}"), **env).out
     assert out.splitlines() == [
-        '- Any category, each by itself: shown as "disks; all".',
-        '+ Any category, each by itself: shown as "disks; db1".',
+        '- Any category, each separately: shown as "disks; all".',
+        '+ Any category, each separately: shown as "disks; db1".',
     ]
 
 

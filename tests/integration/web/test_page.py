@@ -669,7 +669,7 @@ def test_a_silence_that_ended_by_itself_is_among_those_that_have_also_where_no_w
     browser: httpx.Client,
 ) -> None:
     browser.post("/silences/add", data=silence("host=db1", **{"for": "1ms"}))
-    page = until(lambda: page if "by itself" in (page := seen(browser, "/silences")).text else None, "its end")
+    page = until(lambda: page if "automatically" in (page := seen(browser, "/silences")).text else None, "its end")
     assert "Nothing is silenced now." in page.text
     assert browser.get("/v1/silences").json() == {"silences": []}
 

@@ -1074,7 +1074,7 @@ def test_the_sample_reads_as_sentences() -> None:
     assert sentences(policy(SAMPLE)) == [
         "All events together: at most 100 in any 30 minutes.",
         (
-            "Any category, each by itself: at most 10 in any 30 minutes, posted to #notifications; "
+            "Any category, each separately: at most 10 in any 30 minutes, posted to #notifications; "
             "beyond that the event is dropped with a log line; waits at most 24 hours."
         ),
         "Every channel: at most 10 in any 10 seconds; more wait their turn, none is dropped for it.",
@@ -1187,7 +1187,7 @@ def test_a_policy_without_limits_says_so() -> None:
         "All events together: no limit.",
         "a: no limit of its own, posted to #notifications; waits at most 250 milliseconds.",
         (
-            "Any other category, each by itself: no limit of its own, posted to #notifications; "
+            "Any other category, each separately: no limit of its own, posted to #notifications; "
             "waits at most 250 milliseconds."
         ),
     ]
