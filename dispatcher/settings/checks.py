@@ -192,7 +192,7 @@ def hosts(value: object) -> object:
         return value
     found = tuple(filter(None, map(str.strip, value.lower().split(","))))
     if not all(_TRUSTED.fullmatch(each) or _is_ipv6(each) for each in found):
-        raise ValueError("expected names of hosts, separated by commas, such as ops.example.com or ops.example.com:8910")
+        raise ValueError("expected hosts separated by commas, such as ops.example.com or ops.example.com:8910")
     return found
 
 

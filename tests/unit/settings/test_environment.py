@@ -551,7 +551,7 @@ def test_trusted_hosts_are_named_as_a_request_names_them(text: str, hosts: tuple
     "text", ["https://ops.example.com", "*.example.com", "a b", "a, b/c", "a:x", "a:1:2", "[a]", "a:", "a:123456"]
 )
 def test_what_no_request_can_name_is_no_trusted_host(text: str) -> None:
-    expected = "expected names of hosts, separated by commas, such as ops.example.com or ops.example.com:8910"
+    expected = "expected hosts separated by commas, such as ops.example.com or ops.example.com:8910"
     assert problems_of({"DISPATCHER_SERVE_TRUSTED_HOSTS": text}) == (
         f"DISPATCHER_SERVE_TRUSTED_HOSTS is '{text}', {expected}",
     )
