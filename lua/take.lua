@@ -150,12 +150,12 @@ local function take_new(closed)
   if closed and ARGV[3] then
     intake.give_marks(ARGV[3])
   end
-  local is_left, has_looked, is_silenced = false, false, nil
+  local is_left, has_looked, is_guarded = false, false, nil
   local function refusal_of(mark)
     if not has_looked then
-      has_looked, is_silenced = true, silences.names(at)
+      has_looked, is_guarded = true, silences.guard(at)
     end
-    return intake.refusal(at, closed, mark, is_silenced)
+    return intake.refusal(at, closed, mark, is_guarded)
   end
   local room = intake.room(at)
   local looks = closed and math.max(room, math.min(LOOKS * room, MOST_LOOKS)) or room

@@ -359,8 +359,8 @@ local intake = module(function(intake)
   end
 
   -- The group in which an event ends that repeats the one which has the slot of what its mark is about, or false.
-  local function repeat_of(at, text, category, remembered, about, is_silenced)
-    local facts = not (is_silenced and is_silenced(category)) and named_in(text, '#' .. category)
+  local function repeat_of(at, text, category, remembered, about, is_guarded)
+    local facts = not (is_guarded and is_guarded(category, true)) and named_in(text, '#' .. category)
     if not facts then
       return false
     end
@@ -375,20 +375,20 @@ local intake = module(function(intake)
     return begin_group(category, facts[2], remembered, { name, facts[1], wait_us }, why, true)
   end
 
-  -- The group in which the pre-check ends events whose jobs bear the mark, or false. `is_silenced` says whether a silence names a
-  -- category; absent where none names any. A mark is the category, and 1 for an id that is to be remembered, else 0; "#" and a
+  -- The group in which the pre-check ends events whose jobs bear the mark, or false. `is_guarded` is that of
+  -- include/silences.lua. A mark is the category, and 1 for an id that is to be remembered, else 0; "#" and a
   -- digest of what the event is about may follow.
-  function intake.refusal(at, text, mark, is_silenced)
+  function intake.refusal(at, text, mark, is_guarded)
     local known, about = string.match(mark, '^([^#]*)#(%x+)$')
     local category, remembered = string.match(known or mark, '^([^%s#]+) ([01])$')
     if not category then
       return false -- not of ours
     end
-    local again = about and repeat_of(at, text, category, remembered, about, is_silenced)
+    local again = about and repeat_of(at, text, category, remembered, about, is_guarded)
     if again then
       return again
     end
-    local facts = not (is_silenced and is_silenced(category)) and named_in(text, category)
+    local facts = not (is_guarded and is_guarded(category)) and named_in(text, category)
     local denial = facts and denial_of(at, text, category, facts[2])
     if not denial then
       return false

@@ -5,7 +5,8 @@
 --                       "names": [category or, up to its first '*', what several begin with, ...], "category": of a mute,
 --                       "idle": us as a string, "until_resolved", "no_report": true | absent}, of each that is in force or begins later
 -- `silencing` HASH      version: differs after each change of `silences`; last: number of the last silence; names: JSON [name of
---                       a category as above, ...] of all silences
+--                       a category as above, ...] of all silences; unnamed: from when on one is in force that names none; watched:
+--                       the same of one of these that ends when nothing matches or fires any more
 -- `endings` ZSET        id -> when it ends, if nobody ends it before
 -- tally     HASH        its tally, 'silence:ID' (include/digest.lua): row: as in `silences`; count: how many it has
 --                       suppressed; deferred: how many of these were parked to wait for its end; first: since when it is there; 'to CHANNEL': how many would have gone there; keys: '1' once one of these
@@ -43,12 +44,22 @@ local silences = module(function(silences)
   -- Notes that `silences` has changed, and which categories it names. Digest messages that wait for the end of one ask again.
   function silences.changed(at)
     digest.ask_again(at, 'silenced')
-    local names, known = {}, {}
+    local names, known, first = {}, {}, {}
+    local function note_first(field, from)
+      first[field] = math.min(first[field] or from, from)
+    end
     for _, text in pairs(plan.hgetall(at.silences)) do
-      local named = (json_of(text) or {}).names
-      for _, name in ipairs(type(named) == 'table' and named or {}) do
+      local row = json_of(text)
+      local named = row and type(row.names) == 'table' and row.names or {}
+      for _, name in ipairs(named) do
         if type(name) == 'string' and not known[name] then
           known[name], names[#names + 1] = true, name
+        end
+      end
+      if row and not named[1] then
+        note_first('unnamed', count_of(row.from))
+        if row.idle or row.until_resolved then
+          note_first('watched', count_of(row.from))
         end
       end
     end
@@ -56,6 +67,13 @@ local silences = module(function(silences)
     local version = count_of(plan.hget(at.silencing, 'version'))
     plan.hset(at.silencing, 'version', digits(math.max(version + 1, at.now)))
     plan.hset(at.silencing, 'names', names[1] and cjson.encode(names) or '[]')
+    for _, field in ipairs({ 'unnamed', 'watched' }) do
+      if first[field] then
+        plan.hset(at.silencing, field, digits(first[field]))
+      else
+        plan.hdel(at.silencing, field)
+      end
+    end
   end
 
   -- The version of the silences, nil where there were none yet.
@@ -63,9 +81,20 @@ local silences = module(function(silences)
     return plan.hget(at.silencing, 'version')
   end
 
-  -- What says whether a silence names a category; nil where none does.
-  function silences.names(at)
-    local names, found = json_of(plan.hget(at.silencing, 'names') or '[]') or {}, nil
+  -- Whether a silence that is noted in this field is in force; what somebody else has written there counts as one.
+  local function has_begun(at, field)
+    local from = plan.hget(at.silencing, field)
+    return from ~= nil and count_of(from) <= at.now
+  end
+
+  -- What says whether silences keep the pre-check from dropping events of a category, or repeats of it; nil where none does. One
+  -- that names a category has to count its events, and one that is watched has to count all. A silence comes before `once`.
+  function silences.guard(at)
+    local keeps_repeats = has_begun(at, 'unnamed')
+    if keeps_repeats and has_begun(at, 'watched') then
+      return function() return true end
+    end
+    local names, found = json_of(plan.hget(at.silencing, 'names') or '[]') or {}, keeps_repeats and { exact = {}, begins = {} } or nil
     for _, name in ipairs(names) do
       found = found or { exact = {}, begins = {} }
       local begin = type(name) == 'string' and string.match(name, '^([^*]*)%*')
@@ -75,8 +104,8 @@ local silences = module(function(silences)
         found.exact[name] = true
       end
     end
-    return found and function(category)
-      if found.exact[category] then
+    return found and function(category, is_repeat)
+      if (is_repeat and keeps_repeats) or found.exact[category] then
         return true
       end
       for _, begin in ipairs(found.begins) do

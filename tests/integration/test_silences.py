@@ -573,6 +573,45 @@ def test_categories_that_a_silence_names_are_not_dropped_by_the_pre_check(stage:
     assert ([each.id for each in taken.batch], len(taken.prefiltered)) == (["other3"], 2)
 
 
+@pytest.mark.parametrize("facts", [{"idle_us": 600 * US}, {"until_resolved": True}, {}])
+def test_while_a_silence_without_a_category_can_end_by_itself_the_pre_check_drops_nothing(
+    stage: Stage, ann: Worker, facts: dict[str, Any]
+) -> None:
+    ann.follow(stage.put_in_force("categories: {errors: {limits: [1/30m]}}"))
+    send(stage, "a", "b")
+    ann.run()
+    silence(stage, "host=db1", "category!=other", from_us=stage.clock.now_us + 60 * US, **facts)
+    for n, begins in enumerate((0, 60)):
+        stage.clock.forward(begins)
+        fire(stage, f"c{n}", labels={"host": "db1"})
+        taken = ann.take()
+        is_dropped = not facts or not begins
+        assert [each.names for each in taken.prefiltered] == ([[f"c{n}"]] if is_dropped else [])
+        ann.dispatch(taken.batch, silences=taken.silences)
+    assert suppressed(stage) == {"1": 1 if facts else 0}
+    assert [each.firing for each in stage.silencing.all()] == [1 if facts else None]
+    expire(stage, "1")
+    send(stage, "d")
+    assert [each.names for each in ann.take().prefiltered] == [["d"]]
+
+
+def test_what_is_silenced_without_a_category_is_no_repeat_in_the_pre_check_either(stage: Stage, ann: Worker) -> None:
+    rule = f'{{limits: [], channel: "{UNPACED}", on_limit: dead-letter, once: {{per: 1h}}}}'
+    ann.follow(stage.put_in_force(f'channels: {{"{UNPACED}": {{pace: none}}}}\ncategories: {{errors: {rule}}}'))
+    fire(stage, "a", "b")
+    ann.run()
+    fire(stage, "again")
+    ann.run()
+    fire(stage, "dropped")
+    assert [each.names for each in ann.take().prefiltered] == [["dropped"]]
+    silence(stage, "host=db1")
+    fire(stage, "silenced", labels={"host": "db1"})
+    fire(stage, "loud")
+    ann.run()
+    assert stage.snapshot().counts.by_reason("dead") == {("errors", "silenced"): 1}
+    assert stage.snapshot().counts.by_reason("dropped") == {("errors", "repeat"): 4}
+
+
 # Its end and its report
 
 
