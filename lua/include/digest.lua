@@ -302,12 +302,19 @@ local digest = module(function(digest)
     return first
   end
 
-  -- The tally ends, and its message may be edited later to tell of a recovery: it goes on telling of its repeats then.
-  local function leave_count(at, key, count)
+  -- From when on the message may be edited. An instant further ahead is from before a step back of the clock.
+  local function editable_at(at, key)
+    return math.max(at.now, math.min(number_in(key, 'edit') or 0, at.now + EDIT_US))
+  end
+
+  -- The tally ends, and its message may be edited later to tell of a recovery, from `editable` on: it goes on telling of its repeats
+  -- then.
+  local function leave_count(at, key, count, editable)
     local subject = plan.hget(key, 'subject')
     local about = is_text(subject) and at.subject_prefix .. subject
     if about and count > 0 and plan.hget(about, 'name') == plan.hget(key, 'name') then
       plan.hset(about, 'count', digits(count))
+      plan.hset(about, 'editable', digits(editable))
     end
   end
 
@@ -321,9 +328,9 @@ local digest = module(function(digest)
       end
       plan.hset(at.tally_prefix .. apart, 'next', digits(at.now))
       plan.sadd(at.tallies, apart)
-      digest.park(at, apart, digest.new_header(at), math.max(number_in(key, 'edit') or 0, at.now))
+      digest.park(at, apart, digest.new_header(at), editable_at(at, key))
     end
-    leave_count(at, key, count)
+    leave_count(at, key, count, editable_at(at, key))
     plan.del(key)
   end
 
@@ -397,7 +404,7 @@ local digest = module(function(digest)
     return why, count
   end
 
-  -- No more repeats are counted in the message: those that it has not told yet it tells now.
+  -- No more repeats are counted in the message: those that it has not told yet it tells as soon as it may be edited.
   function digest.close_repeats(at, id, key)
     if not plan.hget(at.events, id) then
       plan.del(key)
@@ -405,7 +412,7 @@ local digest = module(function(digest)
     end
     plan.hset(key, 'next', digits(at.now))
     if plan.zscore(at.timers, id) then
-      plan.zadd(at.timers, at.now, id)
+      plan.zadd(at.timers, editable_at(at, key), id)
     end
   end
 
@@ -444,7 +451,7 @@ local digest = module(function(digest)
       told.ends = nil -- these are told of too
     end
     if told.ends and total <= told.shown then
-      leave_count(at, key, total)
+      leave_count(at, key, total, told.can_edit and at.now + EDIT_US or editable_at(at, key))
       plan.hdel(at.events, id)
       plan.del(key)
       plan.srem(at.tallies, id)
@@ -457,9 +464,9 @@ local digest = module(function(digest)
       plan.hset(key, 'failed', '1')
       header.channel, header.gone = nil, nil
     elseif told.can_edit then
-      local next_at = number_in(key, 'next') or at.now
-      plan.hset(key, 'edit', digits(at.now + EDIT_US))
-      instant = total > told.shown and math.min(at.now + EDIT_US, next_at) or next_at
+      local edit = at.now + EDIT_US
+      plan.hset(key, 'edit', digits(edit))
+      instant = total > told.shown and edit or math.max(edit, number_in(key, 'next') or at.now)
     end
     header.attempt, header.held, header.unconfirmed, header.resent = nil, nil, nil, nil
     digest.park(at, id, header, math.max(instant, at.now))

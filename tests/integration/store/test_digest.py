@@ -366,6 +366,18 @@ def test_a_digest_is_closed_with_a_last_edit_when_the_next_could_be_posted(stage
     assert tally(stage) == {}
 
 
+def test_the_last_edit_is_half_a_minute_after_the_one_before(stage: Stage, ann: Worker) -> None:
+    ends_s = DELAY_S + WINDOW_S
+    storm(stage, 5)
+    wait_until(stage, ends_s - 5, ann)
+    storm(stage, 3)
+    wait_until(stage, ends_s + 24, ann)
+    assert [text.partition(" ")[0] for text in edits(ann)] == ["4"]
+    wait_until(stage, ends_s + 25, ann)
+    assert edits(ann)[1].splitlines()[0].endswith("(limit 3/30m), closed")
+    assert stage.snapshot().tallies == {}
+
+
 def test_events_suppressed_after_a_digest_has_closed_open_a_new_one(stage: Stage, ann: Worker) -> None:
     storm(stage, 5)
     wait_until(stage, DELAY_S + WINDOW_S, ann)

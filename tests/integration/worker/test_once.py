@@ -250,6 +250,68 @@ class TestEdit:
             "text of a\n_x13",
         ]
 
+    def test_the_last_edit_of_a_short_window_is_half_a_minute_after_the_one_before(self, redis: Database) -> None:
+        rule = CategoryRule((), UNPACED, OnLimit.DROP, 24 * HOUR_US, once=Once("dedup_key", 45 * US, Then.EDIT))
+        stage = Stage(redis, replace(policy_of("", ""), categories={"errors": rule}))
+        ann = stage.worker()
+        instants: list[float] = []
+        for second in range(70):
+            stage.send(*{0: "a", 1: "b", 20: "c", 33: "d"}.get(second, ""), dedup_key="db1")
+            ann.run()
+            instants += [second] * (len(ann.desk.edits) - len(instants))
+            stage.clock.forward(1)
+        assert instants == [1, 31, 61]
+        assert ann.desk.edits[-1][2].text.startswith("text of a\n_x4")
+        assert stage.snapshot().all_tallies == 0
+
+    @pytest.mark.parametrize("paused_s", [0, 10], ids=["edited before the end", "edited after the end"])
+    def test_a_recovery_just_after_the_window_waits_for_half_a_minute_after_the_last_edit(
+        self, stage: Stage, ann: Worker, paused_s: int
+    ) -> None:
+        stage.send("a", dedup_key="db1")
+        ann.run()
+        stage.clock.now_us += HOUR_US - US
+        if paused_s:
+            stage.pausing.pause("*", "ed", "Slack is being moved")
+        stage.send("b", dedup_key="db1")
+        ann.run()
+        stage.clock.forward(paused_s)
+        stage.pausing.resume("*")
+        ann.run()
+        assert len(ann.desk.edits) == 1
+        stage.clock.forward(2)
+        ann.run()
+        stage.send("r", dedup_key="db1", status="resolved")
+        ann.run()
+        stage.clock.forward(27)
+        ann.run()
+        assert len(ann.desk.edits) == 1
+        stage.clock.forward(1)
+        ann.run()
+        assert ann.desk.edits[-1][2].text == ":white_check_mark: ~text of a~\nx2, after 1 h"
+        assert stage.snapshot().all_tallies == 0
+
+    def test_a_recovery_about_one_message_tells_the_repeats_of_another_when_that_may_be_edited_again(
+        self, stage: Stage, ann: Worker
+    ) -> None:
+        rule = replace(stage.policy.categories["errors"], once=replace(ONCE, by=("host",), then=Then.EDIT))
+        stage.policy = replace(stage.policy, categories={"errors": rule})
+        stage.send("a", "b", dedup_key="db", labels={"host": "db1"})
+        ann.run()
+        stage.clock.forward(2)
+        stage.send("c", dedup_key="db", labels={"host": "db2"})
+        stage.send("d", dedup_key="db", labels={"host": "db1"})
+        stage.send("r", dedup_key="db", status="resolved", labels={"host": "db2"})
+        ann.run()
+        stage.clock.forward(27)
+        ann.run()
+        of_a = [message.text.split(",")[0] for _, _, message in ann.desk.edits if "text of a" in message.text]
+        assert of_a == ["text of a\n_x2"]
+        stage.clock.forward(1)
+        ann.run()
+        assert ann.desk.edits[-1][2].text.startswith("text of a\n_x3")
+        assert stage.snapshot().all_tallies == 0
+
     def test_the_count_closes_with_the_window(self, stage: Stage, ann: Worker) -> None:
         stage.send("a", dedup_key="db1")
         ann.run()
@@ -631,10 +693,10 @@ class TestWhoseCount:
         ann.desk.reply = lambda message: Receipt(message.channel, f"{next(posts)}.000001")
         stage.send("a", dedup_key="db1")
         ann.run()
-        stage.clock.now_us += HOUR_US - 20 * US
+        stage.clock.now_us += HOUR_US - 30 * US
         stage.send("b", dedup_key="db1")
         ann.run()
-        stage.clock.now_us += 10 * US
+        stage.clock.now_us += 20 * US
         stage.send("c", dedup_key="db1")
         ann.run()
         stage.clock.now_us += 10 * US
