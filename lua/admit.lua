@@ -164,14 +164,15 @@ local function wait_of(verdict)
   return math.min(tonumber(retry_after), call.scopes[tonumber(scope)][tonumber(window)][slots.US])
 end
 
--- Whether a repeat cannot be counted in the message that it repeats: that was posted while repeats were dropped.
+-- Whether a repeat cannot be counted in the message that it repeats: that was posted while repeats were dropped, or counts no more.
 local function is_uncounted(kind, verdict)
   local tally = call.tallies and call.tallies[kind[5]]
   if not (tally and tally.is_of_repeats) then
     return false
   end
   tally.holder = holder_of(tonumber(string.match(verdict, '%d+')))
-  local is_known = not tally.holder or tally.holder == plan.hget(KEYS[first + #NAMES + kind[5]], 'event')
+  local key = KEYS[first + #NAMES + kind[5]]
+  local is_known = not tally.holder or (tally.holder == plan.hget(key, 'event') and not digest.is_closed(at, key))
   return not (is_known or plan.hget(at.events, tally.holder))
 end
 

@@ -3,7 +3,7 @@
 --
 -- @keys events leased parked lines timers posting cooldowns pause totals names wake seen dead dead_ids dead_bytes
 -- @keys limited limited_older limited_log others others_older others_log deciding freed failures failing denials posted places limits_version seq
--- @keys tallies turns scheduled editable metrics silences endings beat awaited deferred
+-- @keys tallies turns scheduled editable counting metrics silences endings beat awaited deferred
 -- @prefixes line waits scope tally minute subject firing
 -- KEYS      as in take.lua; then
 --           seen        ZSET    id -> instant at which a settled id is forgotten; lives as long as its last member

@@ -360,6 +360,11 @@ class Keys:
         return self._key("editable")
 
     @cached_property
+    def counting(self) -> str:
+        """ZSET, tally -> when the message that counts its repeats was posted (us); lives as long as the last one."""
+        return self._key("counting")
+
+    @cached_property
     def wake(self) -> str:
         """LIST, tokens that each wake one sleeping worker, 16 at most; empty."""
         return self._key("wake")

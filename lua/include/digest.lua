@@ -14,12 +14,15 @@
 --                 labels for the record; remember: '1' if it is to be remembered.
 --                 Lives until its digest message has told of all, or the buffered single has left. That of repeats,
 --                 'repeat:CATEGORY:DIGEST', is there from the post of the message that they are counted in, until `next`: when
---                 another one may be posted; it has a lifetime while no repeat has come; event: the id of the event that was posted; text: what its message said at first;
+--                 another one may be posted; it has a lifetime while no repeat has come; kept: from when on repeats are dropped and not
+--                 counted in it; event: the id of the event that was posted; text: what its message said at first;
 --                 subject: what it is about, and name: its name, as in include/subjects.lua, where it says what it is about.
 --                 Where another message takes its place before all repeats are told, the tally goes on as 'repeat:CATEGORY:DIGEST+SEQ'.
 --
--- `at` names the keys events, leased, parked, timers, totals, names, seq, tallies, and those of include/accounting.lua;
--- scope_prefix, subject_prefix and tally_prefix; and now.
+-- `counting` ZSET tally of repeats -> when its message was posted, of the newest MOST_COUNTING messages.
+--
+-- `at` names the keys events, leased, parked, timers, totals, names, seq, tallies, counting (where events are settled), and those of
+-- include/accounting.lua; scope_prefix, subject_prefix and tally_prefix; and now.
 -- A `tally` of a call: its id, its key, how long it collects (delay_us), or of quiet hours until when (until_us).
 local digest = module(function(digest)
   local MOST_SAMPLES = 5
@@ -27,6 +30,7 @@ local digest = module(function(digest)
   local PATIENCE_US = 86400000000 -- after which a digest message asks anew; nothing ends it
   local HOUR_US = 3600000000
   local EDIT_US = 30000000 -- between two edits of one message
+  local MOST_COUNTING, KEPT_US = 10000, 604800000000 -- messages that count their repeats, and for how long: as in include/subjects.lua
   local MOST_TEXT = 1024
   local MOST_TALLIES = 1000 -- that one call looks at
   local COUNTING = { 'since', 'edit', 'shown', 'samples', 'snap' }
@@ -334,9 +338,31 @@ local digest = module(function(digest)
     plan.del(key)
   end
 
-  -- Repeats are counted in the message until then: the limits may be others than those by which it was posted.
+  -- Repeats are counted in the message until then, but no longer than it is kept: the limits may be others than those by which it was
+  -- posted.
   function digest.count_until(key, until_us)
-    plan.hset(key, 'next', digits(until_us))
+    plan.hset(key, 'next', digits(math.min(until_us, number_in(key, 'kept') or until_us)))
+  end
+
+  -- Whether the message counts no more repeats, since it was posted long ago or very many were posted after it.
+  function digest.is_closed(at, key)
+    return (number_in(key, 'kept') or math.huge) <= at.now
+  end
+
+  -- The message counts its repeats. Very many count theirs at a time: then the oldest one tells its own, and counts no more.
+  local function keep_count(at, id, key)
+    plan.hset(key, 'kept', digits(at.now + KEPT_US))
+    plan.zadd(at.counting, at.now, id)
+    plan.keep_alive(at.counting, KEPT_US, KEPT_US + KEPT_US / 7)
+    local oldest = redis.call('ZCARD', at.counting) >= MOST_COUNTING and plan.zfirst(at.counting)
+    if oldest and oldest ~= id then
+      local its_key = at.tally_prefix .. oldest
+      plan.zrem(at.counting, oldest)
+      if plan.hget(its_key, 'ts') then -- else no message counts any
+        plan.hset(its_key, 'kept', digits(at.now))
+        digest.close_repeats(at, oldest, its_key)
+      end
+    end
   end
 
   -- The message that repeats are counted in is posted, until `next_us` the only one. Repeats may have come before.
@@ -348,11 +374,12 @@ local digest = module(function(digest)
     for field, value in pairs(message) do
       plan.hset(key, field, value)
     end
+    keep_count(at, tally.id, key)
     digest.count_until(key, next_us)
     if plan.zscore(at.timers, tally.id) then
       plan.zadd(at.timers, at.now, tally.id)
     elseif not plan.hget(at.events, tally.id) then -- no message has to tell of it
-      plan.keep_alive(key, next_us - at.now + HOUR_US)
+      plan.keep_alive(key, math.min(next_us - at.now, KEPT_US) + HOUR_US)
     end
   end
 
@@ -483,7 +510,7 @@ local digest = module(function(digest)
   end
   local IS_SOUND = {
     count = is_number, first = is_number, last = is_number, why = is_why, since = is_number, edit = is_number, shown = is_number,
-    next = is_number, channel = is_text, ts = is_text, snap = is_told,
+    next = is_number, kept = is_number, channel = is_text, ts = is_text, snap = is_told,
     samples = function(text) return #samples_of(text) == #(json_of(text) or { 1 }) end,
   }
 

@@ -345,6 +345,62 @@ class TestEdit:
         ann.run()
         assert stage.snapshot().all_tallies == 0
 
+    def test_a_message_counts_its_repeats_for_seven_days(self, redis: Database) -> None:
+        days_us = 24 * HOUR_US
+        rule = CategoryRule((), UNPACED, OnLimit.DROP, days_us, once=Once("dedup_key", 30 * days_us, Then.EDIT))
+        stage = Stage(redis, replace(policy_of("", ""), categories={"errors": rule}))
+        ann = stage.worker(lease_us=90 * days_us)
+        stage.send("a", dedup_key="db1")
+        stage.send("b", dedup_key="db2")
+        ann.run()
+        lives_s = [stage.redis.ttl(tally) for tally in stage.redis.keys(stage.keys.tally("repeat:*"))]
+        assert lives_s == [7 * 86_400 + 3_600] * 2, "no repeat has come"
+        stage.clock.now_us += 7 * days_us - 1
+        stage.send("a2", dedup_key="db1")
+        ann.run()
+        stage.clock.now_us += 1
+        for id_, key in (("a3", "db1"), ("b3", "db2")):
+            stage.send(id_, dedup_key=key)
+        stage.clock.forward(30)
+        ann.run()
+        assert [message.text.split(",")[0] for _, _, message in ann.desk.edits] == ["text of a\n_x2"]
+        counts = stage.snapshot().counts
+        assert counts.by_reason("digested") == {("errors", "repeat"): 1}
+        assert counts.by_reason("dropped") == {("errors", "repeat"): 2}
+        assert stage.snapshot().all_tallies == 0
+
+    @pytest.mark.parametrize("has_repeats", [False, True])
+    def test_the_newest_10000_messages_count_their_repeats_and_an_older_one_tells_those_that_it_knows(
+        self, stage: Stage, ann: Worker, *, has_repeats: bool
+    ) -> None:
+        stage.send("a", dedup_key="db1")
+        ann.run()
+        told = []
+        if has_repeats:
+            for id_ in ("a2", "a3"):
+                stage.send(id_, dedup_key="db1")
+                ann.run()
+            told = ["text of a\n_x2"]
+        others = {f"repeat:errors:{n}": stage.clock.now_us + 1 for n in range(9_998)}
+        stage.redis.zadd(stage.keys.counting, others)
+        stage.clock.forward(2)
+        for id_ in ("b", "c"):
+            stage.send(id_, dedup_key=id_)
+            ann.run()
+            assert stage.redis.zcard(stage.keys.counting) == 10_000
+        stage.send("a4", dedup_key="db1")
+        ann.run()
+        assert [message.text.split(",")[0] for _, _, message in ann.desk.edits] == told
+        stage.clock.forward(28)
+        ann.run()
+        if has_repeats:
+            told.append("text of a\n_x3")
+        assert [message.text.split(",")[0] for _, _, message in ann.desk.edits] == told
+        counts = stage.snapshot().counts
+        assert counts.by_reason("digested") == ({("errors", "repeat"): 2} if has_repeats else {})
+        assert counts.by_reason("dropped") == {("errors", "repeat"): 1}
+        assert len(stage.redis.keys(stage.keys.tally("*"))) == 2
+
     def test_repeats_are_kept_until_they_are_told_however_long_posting_is_paused(
         self, stage: Stage, ann: Worker
     ) -> None:
