@@ -245,14 +245,15 @@ local function note_subject(event, header)
 end
 
 -- What becomes of the repeats of an event that has ended: its message tells of them, or its record and its dead letter count them.
-local function note_repeats(event, header)
+local function note_repeats(event, header, channel)
   local repeats, posted = event.repeats, event.message
   local message = repeats and repeats.message
   if message then
+    message.line = channel and channel.name or header.channel
     digest.begin_repeats(at, { id = repeats.id, key = KEYS[repeats.key] }, message, at.now + repeats.window_us)
   elseif posted and posted.ts then
     message = {
-      channel = posted.channel, ts = posted.ts, text = posted.text, event = event.id,
+      channel = posted.channel, ts = posted.ts, line = posted.line, text = posted.text, event = event.id,
       subject = event.about[subjects.NAME], name = posted.name,
     }
   end
@@ -273,7 +274,7 @@ local function settle(event)
   local is_digest_message = record.is_digest_message(event.id)
   local header, payload, malformed = record.read(at, event.id)
   if event.outcome ~= 'parked' and not is_digest_message then
-    note_repeats(event, header)
+    note_repeats(event, header, channel)
   end
   turn_slots(event, header, malformed)
   if malformed and is_digest_message then

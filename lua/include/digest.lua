@@ -6,7 +6,8 @@
 -- tally     HASH  count, first, last (instants) of what was suppressed; why: what the decision record says of the newest, see `combined`;
 --                 samples: JSON [[text, count at which it came last], ...];
 --                 since: the first instant after the digest message was taken; edit: from when on it may look again;
---                 shown: how many Slack was told of; channel, ts: of that message; next: when another may be posted;
+--                 shown: how many Slack was told of; channel, ts: of that message; line: the channel as events name it; due: since when
+--                 an edit waits for posts to it; next: when another may be posted;
 --                 failed: that it cannot be posted was told; snap: JSON of all this, as the digest message was last given it;
 --                 of:SUBJECT: of quiet hours, the instant of the newest event about what fails, '0' where that is over; resolved: how many
 --                 are over;
@@ -21,8 +22,8 @@
 --
 -- `counting` ZSET tally of repeats -> when its message was posted, of the newest MOST_COUNTING messages.
 --
--- `at` names the keys events, leased, parked, timers, totals, names, seq, tallies, counting (where events are settled), and those of
--- include/accounting.lua; scope_prefix, subject_prefix and tally_prefix; and now.
+-- `at` names the keys events, leased, parked, timers, totals, names, seq, tallies, counting (where events are settled), lines and
+-- line_prefix (where they are taken), and those of include/accounting.lua; scope_prefix, subject_prefix and tally_prefix; and now.
 -- A `tally` of a call: its id, its key, how long it collects (delay_us), or of quiet hours until when (until_us).
 local digest = module(function(digest)
   local MOST_SAMPLES = 5
@@ -30,11 +31,13 @@ local digest = module(function(digest)
   local PATIENCE_US = 86400000000 -- after which a digest message asks anew; nothing ends it
   local HOUR_US = 3600000000
   local EDIT_US = 30000000 -- between two edits of one message
+  local WAITS_US = 300000000 -- an edit waits no longer for the line of its channel
+  local SOONEST_US, LATEST_US = 10000000, 30000000 -- until it looks at the line again: very many may wait for one line
   local MOST_COUNTING, KEPT_US = 10000, 604800000000 -- messages that count their repeats, and for how long: as in include/subjects.lua
   local MOST_TEXT = 1024
   local MOST_TALLIES = 1000 -- that one call looks at
-  local COUNTING = { 'since', 'edit', 'shown', 'samples', 'snap' }
-  local FIELDS = { 'since', 'edit', 'shown', 'channel', 'ts', 'next', 'failed', 'samples', 'snap', 'resolved' }
+  local COUNTING = { 'since', 'edit', 'due', 'shown', 'samples', 'snap' }
+  local FIELDS = { 'since', 'edit', 'shown', 'channel', 'ts', 'line', 'due', 'next', 'failed', 'samples', 'snap', 'resolved' }
 
   local function is_text(value)
     return type(value) == 'string' and #value <= MOST_TEXT
@@ -198,7 +201,7 @@ local digest = module(function(digest)
       plan.sadd(at.tallies, tally.id)
       plan.persist(tally.key)
       digest.park(at, tally.id, digest.new_header(at), tally.until_us or first + tally.delay_us, tally.until_us ~= nil)
-    elseif edit then
+    elseif edit and not plan.hget(tally.key, 'due') then
       local timer = plan.zscore(at.timers, tally.id)
       if timer and math.max(edit, at.now) < timer then
         plan.zadd(at.timers, math.max(edit, at.now), tally.id)
@@ -463,6 +466,7 @@ local digest = module(function(digest)
       local next_at = told.fixed and (math.floor(at.now / told.window_us) + 1) * told.window_us or at.now + told.window_us
       plan.count(at.totals, 'notices', 1)
       plan.hset(key, 'next', digits(next_at))
+      plan.hset(key, 'line', header.channel)
       for field, value in pairs(told.posted) do
         plan.hset(key, field, value)
       end
@@ -499,6 +503,24 @@ local digest = module(function(digest)
     digest.park(at, id, header, math.max(instant, at.now))
   end
 
+  -- Until when a digest message that is due, and edits its message, waits for posts to the channel of that; nil where it need not.
+  function digest.held_up(at, id)
+    local is_repeat = string.find(id, '^repeat:')
+    local key = (is_repeat or string.find(id, '^digest:')) and at.tally_prefix .. id
+    local line = key and (is_repeat or plan.hget(key, 'shown')) and plan.hget(key, 'line')
+    local entry = line and 'channel:' .. line
+    if not entry or not plan.zfirst(at.line_prefix .. entry) then
+      return nil
+    end
+    local since = math.min(number_in(key, 'due') or at.now, at.now)
+    if since + WAITS_US <= at.now then
+      return nil
+    end
+    plan.hset(key, 'due', digits(since))
+    local following = math.max(plan.zscore(at.lines, entry) or math.huge, at.now + SOONEST_US)
+    return math.min(following, since + WAITS_US, at.now + LATEST_US)
+  end
+
   local function is_told(text)
     local fields = json_of(text)
     for _, field in ipairs(fields or {}) do
@@ -510,7 +532,7 @@ local digest = module(function(digest)
   end
   local IS_SOUND = {
     count = is_number, first = is_number, last = is_number, why = is_why, since = is_number, edit = is_number, shown = is_number,
-    next = is_number, kept = is_number, channel = is_text, ts = is_text, snap = is_told,
+    next = is_number, kept = is_number, due = is_number, line = is_text, channel = is_text, ts = is_text, snap = is_told,
     samples = function(text) return #samples_of(text) == #(json_of(text) or { 1 }) end,
   }
 
@@ -561,7 +583,7 @@ local digest = module(function(digest)
     if payload then
       return payload
     end
-    for _, field in ipairs({ 'edit', 'since', 'snap' }) do
+    for _, field in ipairs({ 'edit', 'due', 'since', 'snap' }) do
       plan.hdel(key, field)
     end
     local fields = {}

@@ -171,6 +171,7 @@ local due = module(function(due)
       end
       local header, payload, malformed = record.read(at, id)
       local place = header.unconfirmed and header.channel
+      local held_up = most > 0 and header.digest and digest.held_up(at, id)
       if malformed then
         intake.quarantine(at, id, header, payload)
       elseif is_too_soon(at, header) then
@@ -178,6 +179,8 @@ local due = module(function(due)
       elseif is_poison_candidate(header) then
         old_waits = true
         break
+      elseif held_up then
+        plan.zadd(at.timers, held_up, id)
       elseif most > 0 or (place and scanned[place]) then
         plan.zrem(at.timers, id)
         intake.unpark(at, id, header, payload)

@@ -337,6 +337,20 @@ def test_an_edit_comes_at_once_where_the_last_one_is_long_ago(stage: Stage, ann:
     assert [text.partition(" ")[0] for text in edits(ann)] == ["4"]
 
 
+def test_an_edit_waits_for_posts_to_the_channel_of_the_digest(redis: Database) -> None:
+    stage = Stage(redis, telling_policy(channel="#slow"))
+    ann = stage.worker(lease_us=86_400 * US)
+    storm(stage, 5)
+    wait_until(stage, 600, ann)
+    assert len(digest_posts(ann)) == 1
+    stage.send(*(f"p{number}" for number in range(22)), category="others", channel="#slow")
+    storm(stage, 1)
+    wait_until(stage, 620, ann)
+    assert edits(ann) == []
+    wait_until(stage, 630, ann)
+    assert [text.partition(" ")[0] for text in edits(ann)] == ["4"]
+
+
 def test_an_edit_takes_no_slot(stage: Stage, ann: Worker) -> None:
     storm(stage, 5)
     wait_until(stage, DELAY_S, ann)

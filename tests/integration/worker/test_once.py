@@ -552,6 +552,25 @@ class TestEdit:
         ann.run()
         assert len(ann.desk.edits) == 45
 
+    @pytest.mark.parametrize("posts", [3, 20])
+    def test_an_edit_waits_for_posts_to_the_channel_of_its_message_five_minutes_at_most(
+        self, redis: Database, posts: int
+    ) -> None:
+        rule = CategoryRule((), "#paced", OnLimit.DROP, 24 * HOUR_US, once=replace(ONCE, then=Then.EDIT))
+        policy = replace(policy_of("", "", pace="1/20s"), categories={"errors": rule})
+        stage = Stage(redis, policy)
+        ann = stage.worker(lease_us=24 * HOUR_US)
+        stage.send("a", dedup_key="db1")
+        stage.send(*(f"p{number}" for number in range(posts)), category="others", channel="#paced")
+        ann.run()
+        stage.send("b", dedup_key="db1")
+        instants: list[int] = []
+        for second in range(330):
+            ann.run()
+            instants += [second] * (len(ann.desk.edits) - len(instants))
+            stage.clock.forward(1)
+        assert instants == ([70] if posts == 3 else [300])
+
     def test_an_older_failure_that_comes_after_the_recovery_is_no_repeat(self, stage: Stage, ann: Worker) -> None:
         stage.send("a", dedup_key="db1")
         stage.send("r", dedup_key="db1", status="resolved")
