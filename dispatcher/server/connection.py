@@ -30,8 +30,7 @@ from redis.backoff import NoBackoff
 from redis.cluster import RedisCluster
 from redis.exceptions import (
     BusyLoadingError,
-    ClusterDownError,
-    MasterDownError,
+    ClusterError,
     NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
@@ -55,11 +54,10 @@ _AWAY: Final = (
     Unreachable,
     Unanswered,
     BusyLoadingError,
-    MasterDownError,
     OutOfMemoryError,
     ReadOnlyError,
     TryAgainError,
-    ClusterDownError,
+    ClusterError,
     RedisClusterException,
 )
 _AWAY_CODES: Final = ("MISCONF", "BUSY", "NOREPLICAS", "UNBLOCKED", "OOM", "READONLY", "LOADING", "CLUSTERDOWN")

@@ -31,12 +31,35 @@ SERVERS: Final = {"default": SERVER_BINARY, **({"redis 6.2": redis_6_2()} if HAS
 @contextmanager
 def cluster_node() -> Iterator[RedisServer]:
     """A cluster of one node that holds all slots."""
-    options = ("--cluster-enabled", "yes", "--cluster-port", str(free_port()))
-    with RedisServer(port=free_port(), options=options) as server, server.client() as client:
+    with RedisServer(port=free_port(), options=_in_cluster(free_port())) as server, server.client() as client:
         database: Database = client
         database.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16_383)
         await_cluster(database)
         yield server
+
+
+@contextmanager
+def handed_over(giver: RedisServer, slot: int) -> Iterator[None]:
+    """A cluster's node that holds all slots has begun to hand this one over to a second node; no key has moved yet."""
+    bus = free_port()
+    with (
+        RedisServer(port=free_port(), options=_in_cluster(bus)) as taker,
+        giver.client() as gives,
+        taker.client() as takes,
+    ):
+        ours: Database = gives
+        theirs: Database = takes
+        giver_id, taker_id = (each.execute_command("CLUSTER", "MYID").decode() for each in (ours, theirs))
+        ours.execute_command("CLUSTER", "MEET", "127.0.0.1", taker.port, bus)
+        await_cluster(theirs)
+        until(lambda: taker_id in str(ours.execute_command("CLUSTER", "NODES")), "the second node to be known")
+        theirs.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", giver_id)
+        ours.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", taker_id)
+        yield
+
+
+def _in_cluster(bus: int) -> tuple[str, ...]:
+    return ("--cluster-enabled", "yes", "--cluster-port", str(bus))
 
 
 def await_cluster(node: Database) -> None:

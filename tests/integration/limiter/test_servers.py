@@ -14,6 +14,7 @@ from redis import Redis
 from redis.asyncio.cluster import RedisCluster as AsyncRedisCluster
 from redis.asyncio.sentinel import Sentinel as AsyncSentinel
 from redis.cluster import RedisCluster
+from redis.crc import key_slot
 from redis.sentinel import Sentinel
 
 from dispatcher.core.limits import Admitted, Denied, FirstOf, Scope
@@ -23,7 +24,7 @@ from tests.property.test_gate_model import explore
 from tests.support.limiters import KEYS, PATIENCE_S, scope
 from tests.support.processes import until
 from tests.support.servers import Database, RedisServer, free_port
-from tests.support.topologies import SERVERS, await_cluster, cluster_node, sentinel_of, touched
+from tests.support.topologies import SERVERS, await_cluster, cluster_node, handed_over, sentinel_of, touched
 
 AnyClient: TypeAlias = Any
 """Of one server or of a cluster, blocking or not."""
@@ -170,6 +171,25 @@ def test_a_cluster_that_is_away_raises_gate_unavailable(cluster: tuple[RedisServ
         asyncio.run(ask(server.port))
         server.start()
         await_cluster(watcher)
+
+
+def test_a_slot_of_a_cluster_that_is_handed_over_raises_gate_unavailable() -> None:
+    """The keys of a call are at two nodes until it is over: a client tries again for a while, and gives up."""
+
+    async def ask(port: int) -> None:
+        async with AsyncRedisCluster(host="127.0.0.1", port=port) as client:
+            limiter = AsyncLimiter(client, namespace="shop")
+            assert isinstance(await limiter.try_acquire(USER), Admitted)
+            with pytest.raises(GateUnavailable):
+                await limiter.acquire(USER)
+
+    with cluster_node() as server, RedisCluster(host="127.0.0.1", port=server.port) as client:
+        limiter = Limiter(client, namespace="shop")
+        assert limiter.try_acquire(USER) == Admitted()
+        with handed_over(server, key_slot(KEYS.scope("user").encode())):
+            with pytest.raises(GateUnavailable):
+                limiter.acquire(USER)
+            asyncio.run(ask(server.port))
 
 
 def test_everything_works_behind_a_sentinel() -> None:
