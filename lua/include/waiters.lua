@@ -1,7 +1,7 @@
 -- Who waits for room in a scope, in the order of arrival; each sleeps until the instant it was promised.
 --
 --   waiters   ZSET  token -> microseconds of its arrival
---   promises  ZSET  token -> instant at which it was told to ask again, and GRACE
+--   promises  ZSET  token -> instant at which it was told to ask again, or from which on it has room since it was woken, and GRACE
 -- Both live as long as the last promise. One who does not come in time has died and loses its place, and so does one
 -- whom nobody hears. A token is "BELL:NUMBER", or "BELL:NUMBER*COST" of one who waits for several slots at once; what is published
 -- on the channel of its bell wakes it before its instant. The member "*" of promises is the last promise of those with a cost.
@@ -119,16 +119,28 @@ local waiters = module(function(waiters)
     return at, which
   end
 
-  -- Wakes the first living waiter who came after an instant, if it could have its slot earlier than it was promised.
+  local function ring(token, bells)
+    plan.publish(bells .. string.match(token, '^[^:]*'), (string.match(token, '^[^*]*')))
+  end
+
+  -- Wakes the first living waiter who came after an instant, if it could have its slot earlier than it was promised. It is promised
+  -- the earlier instant then. The next living one is woken too, if it would sleep longer than that: it asks who stands before
+  -- it, and comes again if that one does not.
   function waiters.ring_behind(scope, arrived, bells)
-    local token = living(scope, plan.znext, arrived, bells)
+    local token, its_arrival = living(scope, plan.znext, arrived, bells)
     if not token then
       return
     end
     local promised = (plan.zscore(scope.promises, token) or scope.now) - GRACE
     local at = waiters.free_behind(scope, wanted_before(scope, arrived) + cost_of(token) - 1)
-    if math.max(at, scope.now) + WORTH_A_RING < promised then
-      plan.publish(bells .. string.match(token, '^[^:]*'), (string.match(token, '^[^*]*')))
+    local promise = math.max(at, scope.now) + GRACE
+    if promise - GRACE + WORTH_A_RING < promised then
+      ring(token, bells)
+      plan.zadd(scope.promises, promise, token)
+      local following = living(scope, plan.znext, its_arrival, bells)
+      if following and promise < (plan.zscore(scope.promises, following) or 0) - GRACE then
+        ring(following, bells)
+      end
     end
   end
 end)

@@ -139,6 +139,14 @@ def test_a_waiter_that_dies_holds_up_the_others_for_a_second_at_most(
         assert max(late) <= US
 
 
+def test_a_waiter_that_is_frozen_when_it_is_woken_keeps_a_slot_that_is_given_back_for_a_second(redis: Database) -> None:
+    user = scope("user", "1/1h")
+    waiters = [Waiter(f"id{n}", (user,), START_US + n) for n in range(4)]
+    waiters[1].frozen = True
+    Line(redis, waiters, {START_US + 5 * US: ("id0", (user,)), START_US + 9 * US: ("id2", (user,))}).run()
+    assert [waiter.admitted_us for waiter in waiters] == [START_US, None, START_US + 6 * US, START_US + 9 * US]
+
+
 def test_waiters_that_died_side_by_side_delay_no_one_after_the_next_turn(redis: Database) -> None:
     user = scope("user", "1/60s")
     waiters = [Waiter(f"id{n}", (user,), START_US + n) for n in range(12)]

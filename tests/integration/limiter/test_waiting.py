@@ -314,6 +314,22 @@ def test_a_waiter_that_does_not_come_holds_up_the_next_for_a_second(
         assert 4 * US <= instants["next"] - instants["a"] < 6 * US, "its own turn would have been after six seconds"
 
 
+def test_a_waiter_that_is_frozen_keeps_a_slot_that_is_given_back_for_a_second(
+    redis_url: str, limiter: Limiter, redis: Database
+) -> None:
+    user = scope("1/1h")
+    limiter.acquire(user, "a")
+    with process(redis_url, user, "frozen") as frozen:
+        await_line(redis, 1)
+        os.kill(frozen.pid or 0, signal.SIGSTOP)
+        thread = in_thread(lambda: limiter.acquire((user, RECORD), "next"))
+        await_line(redis, 2)
+        seconds, micros = redis.time()
+        assert limiter.release(user, "a")
+        ended(thread)
+        assert US <= admissions(redis)["next"] - seconds * US - micros < 3 * US
+
+
 def test_an_interrupted_waiter_leaves_the_line(redis_url: str, limiter: Limiter, redis: Database) -> None:
     user = scope("1/1h")
     limiter.acquire(user, "a")
