@@ -49,8 +49,8 @@ class Limiter:
 
     For each rolling limit (N, W) no half-open window of length W ever holds more than N admitted ids. A slot belongs to
     an id: the same id again costs no second slot, its slot moves to now. Redis being away raises ``GateUnavailable``:
-    whether a slot was charged is then unknown until the same id asks again. ``GateRefused`` says that Redis answers and
-    refuses, ``ValueError`` and ``TypeError`` that an argument cannot be; nothing is written then.
+    whether a slot was charged is then unknown until the same id asks again by ``try_acquire``. ``GateRefused`` says that
+    Redis answers and refuses, ``ValueError`` and ``TypeError`` that an argument cannot be; nothing is written then.
 
     ``scopes`` is one ``Scope`` or several, each a slot that has to be free; ``FirstOf`` asks for one of many. With a
     ``cost`` a request takes so many slots of each at once, all or none: at most 1,000, and at most the smallest ``max``
@@ -138,7 +138,7 @@ class Limiter:
         """Wait until there is room and charge; behind all who wait longer for the same scope.
 
         Sleeps until the instant at which its turn comes, and is woken when a slot is given back before; asks the server
-        three times as a rule. Raises ``RateLimited`` after ``timeout`` seconds (0: at once; None: never).
+        three or four times as a rule. Raises ``RateLimited`` after ``timeout`` seconds (0: at once; None: never).
 
         If a caller dies while it waits, the next one waits a second longer. If several next to each other die, the one
         behind them waits until the turn of the last of these. ``try_acquire`` does not wait behind those who wait.

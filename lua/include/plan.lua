@@ -404,6 +404,12 @@ local plan = module(function(plan)
     end
   end
 
+  -- Whether there was such a key before this call; what this reads, `plan.keep_alive` needs too.
+  function plan.is_stored(key)
+    lives_ms[key] = lives_ms[key] or call('PTTL', key)
+    return lives_ms[key] ~= -2
+  end
+
   -- The key lives until it is deleted.
   function plan.persist(key)
     lifetimes[key], lives_ms[key] = nil, math.huge

@@ -533,7 +533,7 @@ local slots = module(function(slots)
     for i = 1, view.adding do
       rows[2 * i - 1], rows[2 * i] = now, view.added[i]
     end
-    local begins_indexed = size == 0 and most > MOST_COMPACT + 1
+    local begins_indexed = most > MOST_COMPACT + 1 and not plan.is_stored(view.key)
     if begins_indexed then
       rows[#rows + 1], rows[#rows + 2] = now, TOO_LONG
     end

@@ -47,7 +47,7 @@ def test_waiting_tasks_are_admitted_in_order_with_few_calls(run: Run, redis: Dat
         waiting.remove(id_)
         used = sum(at_us - 400_000 < each <= at_us for each in instants)
         assert used + passed_by <= 10, f"{id_} took a slot that belonged to one of {waiting[:passed_by]}"
-    assert script_calls(redis) <= 60  # 50 tasks; each alone would have made three calls
+    assert script_calls(redis) <= 60  # 50 tasks; each alone would have made three calls or four
     assert redis.exists(KEYS.waiters("user"), KEYS.promises("user")) == 0
 
 
