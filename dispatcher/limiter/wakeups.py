@@ -29,6 +29,8 @@ from dispatcher.server.connection import Pin, settings_of
 HEARD_S: Final = 5.0
 """How long the server may take to confirm a subscription."""
 
+_UNCONFIRMED: Final = f"Redis did not confirm a subscription within {HEARD_S:g} s"
+
 IDLE_S: Final = 1.0
 """How long a thread goes on listening for nobody: the next to wait is often the one who waited."""
 
@@ -110,7 +112,7 @@ class Bells:
                 if ends_s is not None and now_s >= ends_s:
                     return False
                 if now_s >= latest_s:
-                    raise GateUnavailable(f"Redis did not confirm a subscription within {HEARD_S:g} s")
+                    raise GateUnavailable(_UNCONFIRMED)
                 self._changed.wait(min(latest_s, latest_s if ends_s is None else ends_s) - now_s)
         return True
 
@@ -142,12 +144,13 @@ class Bells:
                 waiter.rung.set()
 
     def failed(self, error: Exception) -> None:
-        """Nothing is heard any more; who waits asks the server itself."""
+        """Nothing is heard any more; who waits asks the server itself, once."""
         with self._changed:
             self._heard.clear()
             self._failures += 1
+            if self._failure is None:
+                self._ring_all()
             self._failure = error
-            self._ring_all()
             self._changed.notify_all()
 
     def ended(self) -> bool:
@@ -312,23 +315,24 @@ class AsyncBells:
                 self._subscribe(channel)
         if self._listening is None or self._listening.done():
             self._listening = asyncio.create_task(self._listen(pool))
-        failures = self._failures
+        failures, failure = self._failures, None
         left_s = HEARD_S if ends_s is None else min(HEARD_S, ends_s - time.monotonic())
         try:
             async with asyncio.timeout(left_s):
-                while channel not in self._heard:
-                    if self._failure is not None and self._failures > failures:
-                        raise self._failure
+                while failure is None and channel not in self._heard:
                     await self._changed.wait()
+                    failure = self._failure if self._failures > failures else None
         except TimeoutError as error:
             if left_s < HEARD_S:
                 return False
-            raise GateUnavailable(f"Redis did not confirm a subscription within {HEARD_S:g} s") from error
+            raise GateUnavailable(_UNCONFIRMED) from error
+        if failure is not None:
+            raise failure
         return True
 
     async def _end(self) -> None:
         """Stop listening, and return when it has ended."""
-        listening, self._listening, self._connection = self._listening, None, None
+        listening, self._listening, self._connection, self._failure = self._listening, None, None, None
         self._channels.clear()
         self._heard.clear()
         while listening is not None and not listening.done():
@@ -342,8 +346,7 @@ class AsyncBells:
         while True:
             connection = pool.connection_class(**{**settings_of(pool), "socket_timeout": None})
             try:
-                async with asyncio.timeout(HEARD_S):
-                    await connection.connect()
+                await self._connect(connection)
                 self._connection = connection
                 for channel in self._channels:
                     self._subscribe(channel)
@@ -352,8 +355,9 @@ class AsyncBells:
                     pause_s = _FIRST_PAUSE_S
             except Exception as error:  # noqa: BLE001 - as in _Listener
                 self._failures += 1
+                if self._failure is None:
+                    self._ring_all()
                 self._failure = error
-                self._ring_all()
             finally:
                 if self._connection is connection:
                     self._connection = None
@@ -365,6 +369,15 @@ class AsyncBells:
                 self._ending.discard(asyncio.current_task())
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    async def _connect(self, connection: Any) -> None:  # noqa: ANN401 - untyped in redis-py
+        try:
+            async with asyncio.timeout(HEARD_S) as bound:
+                await connection.connect()
+        except TimeoutError as error:
+            if bound.expired():
+                raise GateUnavailable(_UNCONFIRMED) from error
+            raise  # one of the application's
 
     def _subscribe(self, channel: str) -> None:
         """In a task, so that one who is cancelled while it joins breaks no command for the others."""

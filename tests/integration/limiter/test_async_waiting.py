@@ -229,6 +229,48 @@ def test_tasks_can_wait_again_after_the_listener_met_an_error_of_the_application
     asyncio.run(main())
 
 
+def test_a_task_is_told_that_its_bell_met_a_timeout_of_the_application(own_server: RedisServer) -> None:
+    class OfTheApplication(redis.asyncio.UnixDomainSocketConnection):
+        """What it needs for another one does not come in time, once it ``fails``."""
+
+        fails = False
+
+        async def connect(self) -> None:
+            if self.fails and not self.is_connected:
+                raise TimeoutError("the vault does not answer")
+            await super().connect()
+
+    async def main() -> None:
+        pool = redis.asyncio.ConnectionPool(OfTheApplication, path=str(own_server.socket))
+        async with redis.asyncio.Redis.from_pool(pool) as client:
+            limiter = AsyncLimiter(client, namespace="shop")
+            await limiter.acquire(ONE)
+            OfTheApplication.fails = True
+            with pytest.raises(TimeoutError, match="the vault does not answer"):
+                await limiter.acquire(ONE, timeout=1)
+        await await_others()
+
+    asyncio.run(main())
+
+
+def test_a_waiting_task_asks_once_while_its_bell_cannot_be_heard_again(own_server: RedisServer) -> None:
+    async def main() -> None:
+        async with redis_asyncio(own_server.url) as client:
+            limiter, user = AsyncLimiter(client, namespace="shop"), scope("user", "1/3s")
+            await limiter.acquire(user)
+            task = asyncio.create_task(limiter.acquire(user))
+            await in_line(watcher, 1)
+            watcher.config_set("maxclients", len(watcher.client_list()) - 1)
+            asked = script_calls(watcher)
+            assert watcher.client_kill_filter(_type="pubsub") == 1
+            assert await task == Admitted()
+            assert script_calls(watcher) <= asked + 3, "as the bell broke, and at its instant"
+            watcher.config_set("maxclients", 100)
+
+    with own_server.client() as watcher:
+        asyncio.run(main())
+
+
 def test_hundreds_of_cancelled_tasks_all_end(run: Run, redis: Database) -> None:
     """A cancellation may come at the very moment at which the subscription is written."""
 

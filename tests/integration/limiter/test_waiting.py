@@ -474,8 +474,10 @@ def test_waiters_come_at_their_instants_though_nobody_can_be_heard_any_more(own_
         thread = in_thread(lambda: limiter.acquire((user, RECORD), "b"))
         await_line(redis, 1)
         redis.config_set("maxclients", len(redis.client_list()) - 1)
+        asked = script_calls(redis)
         assert redis.client_kill_filter(_type="pubsub") == 1
         ended(thread)
+        assert script_calls(redis) <= asked + 3, "it asked once as the bell broke, and at its instant"
         instants = admissions(redis)
         assert 3 * US <= instants["b"] - instants["a"] < 4 * US
         redis.config_set("maxclients", 100)
