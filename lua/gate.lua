@@ -48,6 +48,9 @@ local function glance(call, now)
     if not key or (not call.fresh and redis.call('ZSCORE', key, id)) then
       return
     end
+    if #windows == 0 then -- nothing below reads it
+      redis.call('ZCARD', key)
+    end
     local longest = 0
     sizes[i] = 0
     for n = 1, #windows do

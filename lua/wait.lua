@@ -97,7 +97,7 @@ end
 
 local function answer_waiter(turn)
   local mine = scopes_of(turn.request)
-  for _, scope in ipairs(turn.step == 'quit' and mine or {}) do -- it may leave before it has heard its first answer
+  for _, scope in ipairs(turn.step ~= 'ask' and mine or {}) do -- it may leave, or come again, before it has heard its first answer
     turn.arrived = turn.arrived or plan.zscore(scope.waiters, turn.token)
   end
   local arrived = arrival(turn, mine)

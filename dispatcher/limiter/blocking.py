@@ -49,8 +49,9 @@ class Limiter:
 
     For each rolling limit (N, W) no half-open window of length W ever holds more than N admitted ids. A slot belongs to
     an id: the same id again costs no second slot, its slot moves to now. Redis being away raises ``GateUnavailable``:
-    whether a slot was charged is then unknown until the same id asks again by ``try_acquire``. ``GateRefused`` says that
-    Redis answers and refuses, ``ValueError`` and ``TypeError`` that an argument cannot be; nothing is written then.
+    whether a slot was charged is then unknown until the same id asks again by ``try_acquire`` (``acquire`` would wait
+    for a second turn). ``GateRefused`` says that Redis answers and refuses, ``ValueError`` and ``TypeError`` that an
+    argument cannot be; nothing is written then.
 
     ``scopes`` is one ``Scope`` or several, each a slot that has to be free; ``FirstOf`` asks for one of many. With a
     ``cost`` a request takes so many slots of each at once, all or none: at most 1,000, and at most the smallest ``max``

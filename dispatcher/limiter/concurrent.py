@@ -57,7 +57,7 @@ class AsyncLimiter:
 
     ``client`` is of ``redis.asyncio``. The first question goes to the server at once; what is asked while its answer is
     on the way goes together, up to 128 in one call. A task that is cancelled while it asks may have been charged; ask
-    again with the same id, or release it. One limiter belongs to one event loop.
+    ``try_acquire`` with the same id, or release it. One limiter belongs to one event loop.
     """
 
     def __init__(

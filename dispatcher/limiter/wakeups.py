@@ -371,8 +371,9 @@ class AsyncBells:
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     async def _connect(self, connection: Any) -> None:  # noqa: ANN401 - untyped in redis-py
+        bound = asyncio.timeout(HEARD_S)
         try:
-            async with asyncio.timeout(HEARD_S) as bound:
+            async with bound:
                 await connection.connect()
         except TimeoutError as error:
             if bound.expired():

@@ -104,7 +104,7 @@ class Calls:
 
         Requests that ask for the same object share a row. One call of gate.lua takes at most 255 rows.
 
-        Raises ``ValueError`` when one name stands in it with two different lists of limits.
+        Raises ``ValueError`` when one name stands in it with different limits or ``ids``.
         """
         positions = _Positions()
         rows: list[list[Any]] = []
@@ -222,9 +222,7 @@ class _Positions:
             self.found.append(scope)
             position = self._by_name[scope.name] = len(self.found)
         elif (known := self.found[position - 1]) is not scope and known != scope:
-            raise ValueError(
-                f"scope {scope.name!r} stands in one call with two different lists of limits, expected one"
-            )
+            raise ValueError(f"scope {scope.name!r} stands in one call with different limits or ids, expected the same")
         return position
 
 

@@ -27,7 +27,8 @@ class Keys:
     namespace: str
 
     def __post_init__(self) -> None:
-        if not isinstance(self.namespace, str) or not self.namespace or set(self.namespace) & set("{} \n"):
+        name = self.namespace
+        if not isinstance(name, str) or not name or set(name) & set("{}") or any(map(str.isspace, name)):
             raise ValueError(f"namespace {self.namespace!r}, expected a name without braces or white space")
 
     def _key(self, name: str) -> str:

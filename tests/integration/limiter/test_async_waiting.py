@@ -238,7 +238,7 @@ def test_a_task_is_told_that_its_bell_met_a_timeout_of_the_application(own_serve
         async def connect(self) -> None:
             if self.fails and not self.is_connected:
                 raise TimeoutError("the vault does not answer")
-            await super().connect()
+            await super().connect()  # type: ignore[no-untyped-call] # redis-py
 
     async def main() -> None:
         pool = redis.asyncio.ConnectionPool(OfTheApplication, path=str(own_server.socket))

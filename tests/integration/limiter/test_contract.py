@@ -195,7 +195,7 @@ def test_the_fake_for_asyncio_decides_as_the_other_one() -> None:
 @pytest.mark.parametrize("other", [Scope("a", "3/1m"), Scope("a", "2/1m", ids=False)], ids=["limits", "ids"])
 def test_a_fake_refuses_a_batch_with_two_lists_of_limits_for_one_scope(other: Scope) -> None:
     limiter, scope = FakeLimiter(), Scope("a", "2/1m")
-    with pytest.raises(ValueError, match="scope 'a' stands in one call with two different lists of limits"):
+    with pytest.raises(ValueError, match="scope 'a' stands in one call with different limits or ids"):
         limiter.try_acquire_many([scope, other])
     assert limiter.usage(scope)[0].used == 0
 

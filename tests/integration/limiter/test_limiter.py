@@ -349,11 +349,12 @@ def test_a_slot_takes_few_bytes(limiter: Limiter, redis: Database, slots: int, *
     assert redis.memory_usage(key, samples=0) / slots <= bytes_each
 
 
-@pytest.mark.parametrize(("together", "ids"), [(1, None), (2, None), (1, ["a"]), (2, ["a", "b"])])
+@pytest.mark.parametrize("batch", [(1, None), (2, None), (1, ["a"]), (2, ["a", "b"])], ids=str)
 @pytest.mark.parametrize(("most", "has_index"), [(32, False), (33, True)])
 def test_the_set_of_a_large_scope_has_an_index_from_its_first_slot_on(
-    limiter: Limiter, redis: Database, together: int, ids: list[str] | None, most: int, *, has_index: bool
+    limiter: Limiter, redis: Database, batch: tuple[int, list[str] | None], most: int, *, has_index: bool
 ) -> None:
+    together, ids = batch
     limiter.try_acquire_many([scope("some", "5/1m", f"{most}/1h")] * together, ids)
     assert (redis.object("encoding", KEYS.scope("some")) == b"skiplist") is has_index
     assert redis.zcard(KEYS.scope("some")) == together

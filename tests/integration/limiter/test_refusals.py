@@ -228,12 +228,12 @@ def test_a_batch_with_two_lists_of_limits_for_one_scope_charges_nothing_however_
     limiter: Limiter, redis: Database
 ) -> None:
     batch = [scope("c", "1/1m"), *[scope("long", "500/1m")] * 200, scope("c", "2/1m")]
-    with pytest.raises(ValueError, match="scope 'c' stands in one call with two different lists of limits"):
+    with pytest.raises(ValueError, match="scope 'c' stands in one call with different limits or ids"):
         limiter.try_acquire_many(batch)
     assert not redis.keys()
 
 
-@pytest.mark.parametrize("namespace", ["", "a b", "{a}", "a\nb"])
+@pytest.mark.parametrize("namespace", ["", "a b", "{a}", "a\nb", "a\tb"])
 def test_a_namespace_that_cannot_be_is_refused(redis: Database, namespace: str) -> None:
     with pytest.raises(ValueError, match="expected a name without braces or white space"):
         Limiter(redis, namespace=namespace)
@@ -271,6 +271,17 @@ def test_a_key_of_another_type_is_named_and_nothing_is_written(
         assert f"{key} holds a hash, expected a {expected}" in str(caught.value)
         assert "give it another namespace" in str(caught.value)
     assert contents(redis) == before
+
+
+def test_a_key_of_another_type_of_a_scope_without_limits_is_met_before_anything_is_charged(
+    limiter: Limiter, redis: Database
+) -> None:
+    bare = scope("bare")
+    redis.set(KEYS.scope("bare"), "not ours")
+    for ids in (None, ["a"]):
+        with pytest.raises(GateRefused, match="bare holds a string, expected a zset"):
+            limiter.try_acquire_many([[USER, bare]], ids)
+    assert redis.keys() == [KEYS.scope("bare").encode()]
 
 
 def test_a_version_of_another_type_is_named(limiter: Limiter, redis: Database) -> None:

@@ -22,8 +22,10 @@ from dispatcher.core.limits import Admitted, Scope
 from dispatcher.core.units import US
 from dispatcher.errors import GateRefused, GateUnavailable, RateLimited
 from dispatcher.limiter import Limiter
+from dispatcher.limiter.wire import Calls, WaitingRequest, read_turns
 from dispatcher.server.clients import connect
 from dispatcher.server.keys import Keys
+from dispatcher.server.scripts import read_script
 from tests.support.credentials import Credentials
 from tests.support.limiters import KEYS, PATIENCE_S, bells, script_calls
 from tests.support.processes import until
@@ -124,6 +126,21 @@ def test_the_guard_waits_as_long_as_it_is_told(limiter: Limiter, redis: Database
         assert redis.zrange(KEYS.scope("user"), 0, -1)[-1] == b"a"
 
 
+def test_a_waiter_whose_client_sends_its_first_call_twice_is_not_behind_itself(redis: Database) -> None:
+    """As the client of a cluster may."""
+    user, script = scope("1/1h"), redis.register_script(read_script("wait"))
+    Limiter(redis, namespace="shop").acquire(user, "a")
+    call = Calls("shop").wait([WaitingRequest(("b", (user,)), "bell:1", "join")])
+    with redis.pubsub() as bell:
+        bell.subscribe(KEYS.bells + "bell")
+        until(lambda: bell.get_message(timeout=ANSWER_S), "a subscription", PATIENCE_S)
+        first, second = (read_turns(script(call.keys, call.arguments(None)), call)[0] for _ in range(2))
+    assert first.denied is not None
+    assert second.denied is not None
+    assert second.arrived == first.arrived
+    assert second.denied.retry_after_us <= first.denied.retry_after_us
+
+
 def test_a_release_wakes_the_first_of_the_line(limiter: Limiter, redis: Database) -> None:
     user = scope("2/1h")
     limiter.acquire((user, RECORD), "a")
@@ -170,7 +187,7 @@ def test_a_reset_wakes_who_waits(limiter: Limiter, redis: Database) -> None:
     assert limiter.reset(user) == 1
     for thread in waiting:
         ended(thread)
-    assert list(admissions(redis)) == ["waiter0", "waiter1"]
+    assert sorted(admissions(redis)) == ["waiter0", "waiter1"], "there is room for both at once"
 
 
 def test_a_wait_of_months_is_slept_through_and_cut_short_by_a_release(limiter: Limiter, redis: Database) -> None:
