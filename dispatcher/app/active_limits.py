@@ -67,8 +67,8 @@ class Following:
             if limits.content.digest != self._followed.version.digest:
                 limits.refuse_empty()
         except ConfigError as error:
-            self._versions.note_refused()
             self._say("limits.refused", version=self._followed.version.number, faults=list(error.problems))
+            self._versions.note_refused()
             return
         for warning in limits.warnings:
             self._say("setting.warning", detail=warning)

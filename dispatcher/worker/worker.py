@@ -336,7 +336,11 @@ class Worker:
     def _reread_limits(self) -> None:
         if self._rereads:
             self._rereads = False
-            self._limits.reread()
+            try:
+                self._limits.reread()
+            except GateUnavailable:
+                self._rereads = True
+                raise
 
     def _take(self, *, only_due: bool = False) -> Taken:
         """Take a batch, and let the server take the next ones while this one is decided.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -11,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from dispatcher.app.limits import LoadedLimits
+from dispatcher.errors import ConfigError
 from dispatcher.producer.blocking import Producer
 from dispatcher.server.clients import connect
 from dispatcher.server.connection import Client
@@ -20,6 +23,7 @@ from dispatcher.stand_in import Held, Hold, StandIn, landed
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.snapshot import Books
 from dispatcher.store.versions import Unless, Version, Versions
+from tests.support.hand_driven_worker import HandDrivenWorker, send
 from tests.support.kill_round import KEYS, QUEUE
 from tests.support.killable_workers import KillableWorker, KillableWorkers
 from tests.support.processes import Command, environment, until
@@ -222,6 +226,26 @@ def test_a_hangup_publishes_what_is_new_and_refuses_what_is_wrong(shop: Shop) ->
     assert await_line(second, "limits.followed")["version"] == 2
     shop.send(20)
     assert shop.drained()["sent"] == 4
+
+
+def test_a_hangup_while_the_server_is_away_is_obeyed_once_it_is_back(own_server: RedisServer, tmp_path: Path) -> None:
+    def read() -> LoadedLimits:
+        raise ConfigError("limits.yaml:1:1: a fault")
+
+    with connect(own_server.url) as client:
+        driven = HandDrivenWorker(client, 1, tmp_path)
+        send(driven, "e1")
+        assert len(driven.take().batch) == 1
+        driven.read = read
+        driven.worker._hear_hangup(signal.SIGHUP, None)  # noqa: SLF001 - as the signal does
+        own_server.stop()
+        start = iter([own_server.start])
+        driven.bell.meanwhile = lambda: next(start, lambda: None)()
+        assert len(driven.take().batch) == 1
+        said = [json.loads(line) for line in driven.said.getvalue().splitlines()]
+        events = [line["event"] for line in said if line["event"].startswith(("limits.refused", "redis."))]
+        assert events == ["limits.refused", "redis.lost", "redis.found", "limits.refused"]
+        assert client.hget(KEYS.metrics, "limits_refused") == b"1"
 
 
 def test_under_nohup_a_hangup_is_ignored(shop: Shop, tmp_path: Path) -> None:

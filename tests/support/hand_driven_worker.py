@@ -92,6 +92,8 @@ class HandDrivenWorker:
     worker: Worker = field(init=False)
     outbox: Outbox = field(init=False)
     bell: NotedDoorbell = field(init=False)
+    read: Callable[[], LoadedLimits] = field(init=False)
+    """What reads the limits file when the worker is told to."""
 
     def __post_init__(self) -> None:
         settings = Settings.isolated()
@@ -111,12 +113,13 @@ class HandDrivenWorker:
             prefilter=prefilter,
             clock=self.server_clock,
         )
+        self.read = lambda: file
         self.bell = NotedDoorbell(client, queue.lanes, keys.wake, self.outbox.wake_another)
         versions = Versions(client, keys)
         following = Following(
             versions=versions,
             begun=publish(versions, file, "ann", Unless.ANY, events.say),
-            read=lambda: file,
+            read=lambda: self.read(),
             gate=Admission(
                 client,
                 keys,
