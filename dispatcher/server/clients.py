@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
+from weakref import WeakSet
 
 import redis
 import redis.asyncio
@@ -134,6 +135,11 @@ class _Sentinels(Sentinel):
     def __init__(self, address: SentinelAddress, options: dict[str, Any]) -> None:
         super().__init__(address.hosts, sentinel_kwargs=options)  # type: ignore[no-untyped-call] # redis-py's
         self._address = address
+        self.begin_in_child()
+        _ALL_SENTINELS.add(self)
+
+    def begin_in_child(self) -> None:
+        """In a forked child: a thread that is the parent's alone may hold the lock."""
         self._asking = threading.Lock()  # threads ask over the same connections
 
     def discover_master(self, service_name: str) -> tuple[str, int]:
@@ -156,6 +162,17 @@ class _Sentinels(Sentinel):
             if state and self.check_master_state(state, service_name):  # type: ignore[no-untyped-call] # redis-py's
                 return str(state["ip"]), int(state["port"])
         raise _no_primary(self._address, answers)
+
+
+_ALL_SENTINELS: Final[WeakSet[_Sentinels]] = WeakSet()
+
+
+def _begin_in_child() -> None:
+    for sentinels in list(_ALL_SENTINELS):
+        sentinels.begin_in_child()
+
+
+os.register_at_fork(after_in_child=_begin_in_child)
 
 
 class _AsyncSentinels(AsyncSentinel):

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import re
+import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -130,6 +133,27 @@ def test_one_sentinel_that_answers_is_enough_and_the_database_is_kept(one_sentin
         Producer(client).send("errors", "x", id="x")
     with Redis(port=primary.port, db=3) as database:
         assert database.lrange(QUEUE.lanes[1], 0, -1) == [b"x"]
+
+
+def test_a_child_asks_sentinels_though_a_thread_of_its_parent_was_asking_when_it_was_forked(
+    one_sentinel: tuple[RedisServer, str],
+) -> None:
+    primary, url = one_sentinel
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        both = f"sentinel://127.0.0.1:{silent.getsockname()[1]},{url.split(',')[1]}/{SERVICE}/3"
+        with connect(both, timeout_s=8) as client, ThreadPoolExecutor(1) as threads:
+            producer = Producer(client)
+            sent = threads.submit(producer.send, "errors", "x")
+            asked = silent.accept()[0]
+            assert asked.recv(1), "the thread waits for the answer"
+            child = os.fork()
+            if child == 0:
+                os._exit(0 if is_sent(producer, "of the child") else 1)
+            assert os.waitpid(child, 0)[1] == 0
+            sent.result()
+            asked.close()
+    with Redis(port=primary.port, db=3) as database:
+        assert database.llen(QUEUE.lanes[1]) == 2
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # what the loops that ended have left open
