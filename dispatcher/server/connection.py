@@ -399,10 +399,10 @@ class Pinned:
         self._most: float = getattr(pool, "max_connections", None) or math.inf
         self._within_s: float | None = None
         self._generation = 0
-        self._begin()
+        self.begin()
 
-    def _begin(self) -> None:
-        self._pid = os.getpid()
+    def begin(self) -> None:
+        """Have no connection. In a forked child: what there is belongs to the parent, and so may the lock."""
         # Not a Condition, nor an Event: a signal handler may raise at any step of Python code, as in a Condition's
         # __enter__, and would leave it held for ever. A lock is taken in one step.
         self._lock = threading.Lock()
@@ -446,8 +446,6 @@ class Pinned:
 
     def close(self) -> None:
         """Close what is idle now, and what is in use when it comes back."""
-        if self._pid != os.getpid():  # what there is belongs to the parent
-            self._begin()
         self._generation += 1
         self._drop_idle()
 
@@ -491,8 +489,6 @@ class Pinned:
                 self._turns.popleft().release()
 
     def _take(self, ends_s: float | None) -> Pin:
-        if self._pid != os.getpid():
-            self._begin()
         while True:
             try:
                 pin = self._idle.pop()
@@ -653,6 +649,14 @@ class Asked:
 
 
 _PINNED: Final[WeakKeyDictionary[Any, Pinned]] = WeakKeyDictionary()
+
+
+def _begin_in_child() -> None:
+    for each in list(_PINNED.values()):
+        each.begin()
+
+
+os.register_at_fork(after_in_child=_begin_in_child)
 
 
 def pinned(client: redis.Redis) -> Pinned:

@@ -136,6 +136,54 @@ def test_a_child_uses_no_connection_of_its_parent(own_server: RedisServer) -> No
         until(lambda: connections(watcher) == 1, "the end of the child's connection")
 
 
+def test_no_thread_of_a_child_uses_a_connection_of_the_parent(own_server: RedisServer) -> None:
+    """While one looks for its first connection, another one sends a command: at any step of the former."""
+
+    def used_in_child(step: int) -> tuple[bool, list[int]]:
+        """Whether there was such a step, and the connections that the child's threads used."""
+        used: list[int] = []
+        left = step
+
+        def use() -> None:
+            used.append(commands.execute("CLIENT", "ID"))
+
+        def trace(frame: Any, _event: str, _argument: object) -> object:  # noqa: ANN401 - as of sys.settrace
+            nonlocal left
+            if frame.f_code.co_filename != dispatcher.server.connection.__file__:
+                return None
+            if frame.f_code.co_name in {"_take", "begin"}:  # they hold no lock
+                left -= 1
+                if left == -1:
+                    other = threading.Thread(target=use)
+                    other.start()
+                    other.join(PATIENCE_S)
+            return trace
+
+        sys.settrace(trace)
+        use()
+        sys.settrace(None)
+        return left < 0, used
+
+    with own_server.client() as client:
+        commands = pinned(client)
+        mine = commands.execute("CLIENT", "ID")
+        step, is_step = 0, True
+        while is_step:
+            reads, writes = os.pipe()
+            child = os.fork()
+            if child == 0:
+                is_step, used = used_in_child(step)
+                os.write(writes, bytes([is_step, mine in used]))
+                os._exit(0)
+            os.close(writes)
+            with os.fdopen(reads, "rb") as pipe:
+                is_step, is_shared = map(bool, pipe.read())
+            os.waitpid(child, 0)
+            assert not is_shared, f"at step {step}"
+            step += 1
+        assert step > 3
+
+
 def test_an_interrupted_caller_leaves_its_place_to_others(own_server: RedisServer) -> None:
     with Redis(unix_socket_path=str(own_server.socket), max_connections=1) as client:
         commands = pinned(client)
