@@ -8,7 +8,7 @@ import socket
 import stat
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Final, Protocol, TextIO
 
@@ -24,8 +24,9 @@ class LineBuffer:
     Lines are written at once as long as the reader takes them. While it stalls, ``most_bytes`` are kept, and a thread
     writes them when it goes on. What finds no room is left out and counted, until all that was kept is written: then
     ``tell`` is called with the count, and the lines it puts stand in the place of those left out. What cannot be
-    written (a disk that is full) is left out as well, and told of once a line can be written again. In a process that
-    was forked the buffer begins empty: what was not written by then is the parent's to write.
+    written (a disk that is full) is left out as well, and told of once a line can be written again; a line of which
+    only a part could be written is ended before that one. In a process that was forked the buffer begins empty: what
+    was not written by then is the parent's to write.
     """
 
     def __init__(self, stream: TextIO, *, most_bytes: int = MOST_BYTES) -> None:
@@ -52,7 +53,14 @@ class LineBuffer:
             return queue.changed.wait_for(lambda: not queue.size, within_s)
 
     def close(self) -> None:
-        """Give back what it has opened; the stream stays as it is, and nothing is to be put any more."""
+        """Give back what it has opened, and end its thread once all is written.
+
+        The stream stays as it is, and nothing is to be put any more.
+        """
+        queue = self._own_queue()
+        with queue.lock:
+            queue.is_closed = True
+            queue.changed.notify_all()
         self._out.close()
 
     def _own_queue(self) -> _Queue:
@@ -62,15 +70,33 @@ class LineBuffer:
 
     def _write_now(self, queue: _Queue, lines: bytes) -> int:
         """Write what the reader takes, and keep the rest; returns how many lines are to be told of as left out."""
-        try:
-            taken = self._out.write_now(lines)
-        except (OSError, ValueError):
-            queue.missed += lines.count(b"\n")
+        taken = self._write(queue, lines, self._out.write_now)
+        if taken is None:
             return 0
         if taken < len(lines):
             return self._keep(queue, lines[taken:])
         missed, queue.missed = queue.missed, 0
         return missed
+
+    def _write(self, queue: _Queue, lines: bytes, write: Callable[[bytes], int]) -> int | None:
+        """Write lines, behind the end of one that was torn. Returns how many bytes were taken.
+
+        Where the rest cannot be written, its lines are missed, and None is returned.
+        """
+        end = b"\n" if queue.is_torn else b""
+        is_refused = False
+        try:
+            taken = write(end + lines)
+        except (OSError, ValueError) as error:
+            taken, is_refused = error.taken if isinstance(error, _Refused) else 0, True
+        if taken:
+            queue.is_torn, queue.is_within = False, not (end + lines).endswith(b"\n", 0, taken)
+        of_lines = max(0, taken - len(end))
+        if not is_refused:
+            return of_lines
+        queue.is_torn = queue.is_within
+        queue.missed += lines.count(b"\n", of_lines)
+        return None
 
     def _keep(self, queue: _Queue, lines: bytes) -> int:
         if queue.thread is threading.current_thread():
@@ -92,14 +118,14 @@ class LineBuffer:
     def _write_later(self, queue: _Queue) -> None:
         while True:
             with queue.lock:
-                queue.changed.wait_for(lambda: queue.lines or queue.left_out)
+                queue.changed.wait_for(lambda: queue.lines or queue.left_out or queue.is_closed)
+                if not (queue.lines or queue.left_out):
+                    queue.thread = None
+                    return
                 piece, left_out = queue.take()
-            try:
-                self._out.write(piece)
-            except (OSError, ValueError):
-                queue.missed += left_out + piece.count(b"\n")
-            else:
-                missed, queue.missed = queue.missed + left_out, 0
+            queue.missed += left_out
+            if not piece or self._write(queue, piece, self._out.write) is not None:
+                missed, queue.missed = queue.missed, 0
                 if missed:
                     self.tell(missed)
             with queue.lock:
@@ -110,7 +136,8 @@ class LineBuffer:
 class _Queue:
     """What one process has still to write; ``size`` counts the bytes, with those that are being written.
 
-    ``left_out`` lines found no room behind what is kept, ``missed`` could not be written.
+    ``left_out`` lines found no room behind what is kept, ``missed`` could not be written. ``is_within``: what was
+    written last ends within a line; ``is_torn``: the rest of that line could not be written.
     """
 
     def __init__(self) -> None:
@@ -121,6 +148,9 @@ class _Queue:
         self.size = 0
         self.left_out = 0
         self.missed = 0
+        self.is_within = False
+        self.is_torn = False
+        self.is_closed = False
         self.thread: threading.Thread | None = None
 
     def take(self) -> tuple[bytes, int]:
@@ -136,13 +166,23 @@ class _Queue:
         return b"".join(pieces), left_out
 
 
+class _Refused(OSError):
+    """Nothing more can be written now; ``taken`` bytes were."""
+
+    def __init__(self, taken: int) -> None:
+        super().__init__()
+        self.taken = taken
+
+
 class _Output(Protocol):
+    """Raises ``OSError`` or ``ValueError`` for what cannot be written: ``_Refused`` where a part was."""
+
     def write_now(self, lines: bytes) -> int:
         """Write as much as the reader takes without a wait; returns how many bytes."""
         ...
 
-    def write(self, lines: bytes) -> None:
-        """Write all, and wait for the reader."""
+    def write(self, lines: bytes) -> int:
+        """Write all, and wait for the reader; returns how many bytes."""
         ...
 
     def close(self) -> None: ...
@@ -179,12 +219,12 @@ class _Stream:
         self._stream = stream
 
     def write_now(self, lines: bytes) -> int:
-        self.write(lines)
-        return len(lines)
+        return self.write(lines)
 
-    def write(self, lines: bytes) -> None:
+    def write(self, lines: bytes) -> int:
         self._stream.write(lines.decode())
         self._stream.flush()
+        return len(lines)
 
     def close(self) -> None:
         pass
@@ -197,11 +237,10 @@ class _File:
         self._file = file
 
     def write_now(self, lines: bytes) -> int:
-        self.write(lines)
-        return len(lines)
+        return self.write(lines)
 
-    def write(self, lines: bytes) -> None:
-        _write(self._file, lines)
+    def write(self, lines: bytes) -> int:
+        return _write(self._file, [memoryview(lines)])
 
     def close(self) -> None:
         pass
@@ -220,8 +259,8 @@ class _Socket:
         except BlockingIOError:
             return 0
 
-    def write(self, lines: bytes) -> None:
-        _write(self._file, lines)
+    def write(self, lines: bytes) -> int:
+        return _write(self._file, [memoryview(lines)])
 
     def close(self) -> None:
         self._socket.close()
@@ -242,14 +281,15 @@ class _Pipe:
                     written = os.write(self._quick, piece)
                 except BlockingIOError:
                     break
+                except OSError as error:
+                    raise _Refused(taken) from error
                 taken += written
                 if written < len(piece):
                     break
         return taken
 
-    def write(self, lines: bytes) -> None:
-        for piece in _pieces(lines):
-            _write(self._file, piece)
+    def write(self, lines: bytes) -> int:
+        return _write(self._file, _pieces(lines))
 
     def close(self) -> None:
         if self._quick is not None:
@@ -268,10 +308,17 @@ def _pieces(lines: bytes) -> Iterator[memoryview]:
         first = last
 
 
-def _write(file: int, piece: bytes | memoryview) -> None:
-    rest = memoryview(piece)
-    while rest:
-        try:
-            rest = rest[os.write(file, rest) :]
-        except BlockingIOError:  # who gave us the file has made it non-blocking
-            select.select([], [file], [])
+def _write(file: int, pieces: Iterable[memoryview]) -> int:
+    taken = 0
+    for piece in pieces:
+        rest = piece
+        while rest:
+            try:
+                written = os.write(file, rest)
+            except BlockingIOError:  # who gave us the file has made it non-blocking
+                select.select([], [file], [])
+            except OSError as error:
+                raise _Refused(taken) from error
+            else:
+                taken, rest = taken + written, rest[written:]
+    return taken

@@ -139,7 +139,7 @@ def test_a_child_uses_no_connection_of_its_parent(own_server: RedisServer) -> No
 def test_no_thread_of_a_child_uses_a_connection_of_the_parent(own_server: RedisServer) -> None:
     """While one looks for its first connection, another one sends a command: at any step of the former."""
 
-    def used_in_child(step: int) -> tuple[bool, list[int]]:
+    def used_in_child(commands: Pinned, step: int) -> tuple[bool, list[int]]:
         """Whether there was such a step, and the connections that the child's threads used."""
         used: list[int] = []
         left = step
@@ -147,7 +147,7 @@ def test_no_thread_of_a_child_uses_a_connection_of_the_parent(own_server: RedisS
         def use() -> None:
             used.append(commands.execute("CLIENT", "ID"))
 
-        def trace(frame: Any, _event: str, _argument: object) -> object:  # noqa: ANN401 - as of sys.settrace
+        def trace(frame: Any, _event: str, _argument: object) -> Any:  # noqa: ANN401 - as of sys.settrace
             nonlocal left
             if frame.f_code.co_filename != dispatcher.server.connection.__file__:
                 return None
@@ -172,7 +172,7 @@ def test_no_thread_of_a_child_uses_a_connection_of_the_parent(own_server: RedisS
             reads, writes = os.pipe()
             child = os.fork()
             if child == 0:
-                is_step, used = used_in_child(step)
+                is_step, used = used_in_child(commands, step)
                 os.write(writes, bytes([is_step, mine in used]))
                 os._exit(0)
             os.close(writes)

@@ -125,6 +125,46 @@ def test_lines_that_a_full_disk_refuses_are_counted_when_it_takes_lines_again(
     until(lambda: told == [3], "the count")
 
 
+FILLS: Final = """
+import os, resource, sys
+from dispatcher.logs.line_buffer import LineBuffer
+
+def room(size):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+
+lines = LineBuffer(sys.stderr)
+lines.tell = lambda count: lines.put(b"%d left out\\n" % count)
+room(250)
+lines.put(b"".join(b"%099d\\n" % number for number in range(5)))
+lines.put(b"%099d\\n" % 5)
+room(300)
+lines.put(b"%099d\\n" % 6)
+room(1000)
+lines.put(b"later\\n")
+lines.put(b"last\\n")
+"""
+
+
+def test_a_line_that_a_full_disk_tears_is_counted_and_spoils_no_other(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb") as log:
+        subprocess.run([sys.executable, "-c", FILLS], env=SEEN_BY_ALL, cwd=tmp_path, stderr=log, check=True)
+    written = (tmp_path / "log").read_bytes().splitlines()
+    assert written[:2] == [b"%099d" % number for number in range(2)]
+    assert [len(line) for line in written[2:4]] == [50, 49], "what was torn: of the third line, of the last one"
+    assert written[4:] == [b"later", b"5 left out", b"last"]
+
+
+def test_the_thread_that_writes_what_waited_ends_with_the_buffer(pipe: Pipe) -> None:
+    before = {*threading.enumerate()}
+    lines = stalled(pipe, 10_000)
+    (thread,) = {*threading.enumerate()} - before
+    pipe.begin_to_read()
+    assert lines.drain(PATIENCE_S)
+    lines.close()
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+
+
 def test_a_file_that_was_made_non_blocking_gets_every_line(pipe: Pipe) -> None:
     os.set_blocking(pipe.stream.fileno(), False)
     lines = LineBuffer(pipe.stream)
