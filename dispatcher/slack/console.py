@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from io import UnsupportedOperation
 from typing import Final, TextIO
 
 from dispatcher.core.posts import Message, PostResult, Receipt
@@ -27,6 +29,7 @@ class ConsoleSink:
         self.when_closed: Callable[[], None] = lambda: None
         self._stream = stream
         self._lock = threading.Lock()
+        self._is_torn = False
 
     def update(self, channel: str, ts: str, message: Message, *, by_s: float | None = None) -> PostResult:
         """Print the message as it is now."""
@@ -42,14 +45,32 @@ class ConsoleSink:
         encoding = stream.encoding or "utf-8"
         try:
             with self._lock:
-                stream.write(line.encode(encoding, "backslashreplace").decode(encoding))
-                stream.flush()
+                self._print(stream, line.encode(encoding, "backslashreplace"), encoding)
         except (BrokenPipeError, ValueError) as error:
             self.when_closed()
             return problem("console_closed", one_line(str(error)))
         except OSError as error:
             return problem("console_failed", one_line(str(error)))
         return Receipt(message.channel, None)
+
+    def _print(self, stream: TextIO, line: bytes, encoding: str) -> None:
+        """Print a line: to a file past the stream, which would keep what a full disk refuses and print it later, too.
+
+        A line of which only a part could be printed is ended before the next one.
+        """
+        try:
+            file = stream.fileno()
+        except UnsupportedOperation:
+            stream.write(line.decode(encoding))
+            stream.flush()
+            return
+        stream.flush()
+        rest = b"\n" + line if self._is_torn else line
+        while rest:
+            taken = os.write(file, rest)
+            if taken:
+                self._is_torn = not rest.endswith(b"\n", 0, taken)
+            rest = rest[taken:]
 
     def scan(self, search: Search) -> ScanResult:
         """What was printed cannot be read back."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -12,6 +15,7 @@ from dispatcher.core.posts import Message, Paused, Receipt, Retryable
 from dispatcher.core.rendering import message_for
 from dispatcher.core.states import boottime_s
 from dispatcher.slack.console import ConsoleSink
+from tests.support.forked import SEEN_BY_ALL
 from tests.support.slack import MESSAGE
 
 
@@ -57,13 +61,44 @@ def test_the_console_sink_says_when_its_output_is_closed() -> None:
 
 
 def test_an_output_that_takes_nothing_needs_an_operator() -> None:
-    full = Path("/dev/full").open("w", encoding="utf-8")  # noqa: SIM115 - to close it is to write once more
-    result = ConsoleSink(full).post(MESSAGE)
-    with pytest.raises(OSError, match="No space left"):
-        full.close()
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        result = ConsoleSink(full).post(MESSAGE)
     assert isinstance(result, Paused)
     assert result.code == "console_failed"
     assert result.detail.endswith("([Errno 28] No space left on device)")
+
+
+FILLS: Final = """
+import resource, sys
+from dispatcher.core.posts import Message
+from dispatcher.slack.console import ConsoleSink
+
+def post(text, room):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    print(type(sink.post(Message("e1", "#ops", text))).__name__, file=sys.stderr)
+
+sink = ConsoleSink()
+post("first", 20)
+post("second", 20)
+post("second", 20)
+post("second", 1000)
+post("third", 1000)
+"""
+
+
+def test_a_message_that_a_full_disk_tears_is_printed_once_when_there_is_room(tmp_path: Path) -> None:
+    with (tmp_path / "printed").open("wb") as printed:
+        child = subprocess.run(
+            [sys.executable, "-c", FILLS],
+            env=SEEN_BY_ALL,
+            cwd=tmp_path,
+            stdout=printed,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+    assert child.stderr.split() == ["Receipt", "Paused", "Paused", "Receipt", "Receipt"]
+    assert (tmp_path / "printed").read_text().splitlines() == ["#ops  first", "#ops  se", "#ops  second", "#ops  third"]
 
 
 def test_the_console_sink_prints_again_what_has_changed() -> None:
