@@ -228,7 +228,10 @@ class Transport:
             except (OSError, UnicodeError) as error:  # UnicodeError: a label that is empty or too long
                 found.put(error if isinstance(error, OSError) else OSError(str(error)))
 
-        threading.Thread(target=look_up, name="dispatcher-dns", daemon=True).start()
+        try:
+            threading.Thread(target=look_up, name="dispatcher-dns", daemon=True).start()
+        except RuntimeError as error:  # no room for a thread
+            raise ExchangeFailed("connect_failed", f"{host} cannot be looked up: {error}") from error
         try:
             answer = found.get(timeout=deadline.remaining_s())
         except queue.Empty:

@@ -126,6 +126,8 @@ class PostPool:
         self._ready: SimpleQueue[_InFlight] = SimpleQueue()
         self._idle: deque[None] = deque()
         """One for each thread that waits for a task. A new thread replaces one that is busy past a deadline."""
+        self._short: deque[None] = deque()
+        """One for each task for which no thread could be made: it waits for one of the others."""
         self._done: deque[_Ended] = deque()
         self.post_s = 0.0
         """How long a post takes, on average; the newest count most. 0 before the first one."""
@@ -162,13 +164,16 @@ class PostPool:
         return [id_ for in_flight in self._in_flight.values() for id_ in in_flight.ids]
 
     def start(self, task: Task) -> None:
-        """Run one task in an idle thread, or in a new one."""
+        """Run one task in an idle thread, or in a new one; where the system has no room for one, once one is idle."""
         in_flight = _InFlight(task, self._clock() + self._deadline_s)
         self._in_flight[in_flight.key] = in_flight
         if self._idle:
             self._idle.pop()
         else:
-            threading.Thread(target=self._work, daemon=True, name="sender").start()
+            try:
+                threading.Thread(target=self._work, daemon=True, name="sender").start()
+            except RuntimeError:  # no room for a thread
+                self._short.append(None)
         self._ready.put(in_flight)
 
     def collect(self) -> list[Settlement]:
@@ -201,7 +206,10 @@ class PostPool:
     def _work(self) -> None:
         while True:
             self._carry_out(self._ready.get())
-            self._idle.append(None)
+            try:
+                self._short.pop()
+            except IndexError:
+                self._idle.append(None)
 
     def _carry_out(self, in_flight: _InFlight) -> None:
         task = in_flight.task

@@ -59,6 +59,17 @@ def test_a_name_server_that_does_not_answer_is_left_behind_at_the_deadline() -> 
     assert time.monotonic() - began < 2
 
 
+def test_a_system_without_room_for_a_thread_makes_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    transport = Transport("http://slack.test/api/", 5, resolve=look_up_nothing)
+    monkeypatch.setattr(threading.Thread, "start", no_room)
+    with pytest.raises(ExchangeFailed, match="slack.test cannot be looked up: can't start new thread") as caught:
+        transport.post("http://slack.test/api/x", {}, b"")
+    assert caught.value.code == "connect_failed"
+
+
 @pytest.mark.parametrize(("url", "port"), [("http://slack.test/", 80), ("https://slack.test/", 443)])
 def test_a_url_without_a_port_means_the_one_of_its_scheme(url: str, port: int) -> None:
     asked: list[int] = []

@@ -243,6 +243,44 @@ def test_a_thread_that_wakes_after_its_post_was_given_up_as_not_made_does_not_ma
     assert not wire.entered.is_set()
 
 
+def refuse_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", no_room)
+
+
+def test_a_post_for_which_no_thread_can_be_made_waits_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    wire = Wire()
+    pool, _ = build(wire)
+    pool.start(started("a"))
+    assert wire.entered.wait(10)
+    with monkeypatch.context() as crowded:
+        refuse_threads(crowded)
+        pool.start(started("b"))
+    wire.open.set()
+    until(lambda: len(pool._done) == 2, "both results")  # noqa: SLF001 - to collect is to forget
+    assert len(pool.collect()) == 2
+    until(lambda: bool(pool._idle), "the thread to be done with it")  # noqa: SLF001 - nothing else tells
+    wire.open = threading.Event()
+    for id_ in ("c", "d"):
+        wire.entered = threading.Event()
+        pool.start(started(id_))
+        assert wire.entered.wait(10), "it has a thread for itself again"
+    wire.open.set()
+
+
+def test_a_post_that_gets_no_thread_by_its_deadline_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    wire, hands = Wire(), Hands()
+    pool, _ = build(wire, clock=hands)
+    refuse_threads(monkeypatch)
+    pool.start(started("a"))
+    hands.now = DEADLINE_S
+    (settlement,) = pool.collect()
+    assert isinstance(settlement.outcome, Parked)
+    assert settlement.outcome.code == "too_late"
+
+
 def test_a_defect_in_delivery_leaves_the_fate_open_and_loses_nothing() -> None:
     pool, rung = build(Broken())
     pool.start(started("a"))
