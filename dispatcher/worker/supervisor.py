@@ -69,7 +69,8 @@ class Supervisor:
         self._due = dict.fromkeys(places, 0.0)
         self._crashes = dict.fromkeys(places, 0)
         self._heard: list[int] = []
-        self._stopping_since: float | None = None
+        self._told_at: float | None = None
+        self._is_stopping = False
         self._kill_at: float | None = None
         self._exit_code = 0
         self._is_hung_up = is_hung_up
@@ -136,24 +137,26 @@ class Supervisor:
 
     def _stop(self, number: int) -> None:
         now = time.monotonic()
-        if self._stopping_since is not None:
-            if now - self._stopping_since > SAME_SIGNAL_S:
+        if self._told_at is not None:
+            if now - self._told_at > SAME_SIGNAL_S:
                 self._exit_code = 128 + number
                 self._kill_at = now
             return
-        self._exit_code = 0
+        self._told_at, self._exit_code = now, 0
+        within_s = self._patience_s if self._kill_at is None else round(max(0.0, self._kill_at - now), 3)
         detail = "posts in flight are finished; a second signal stops at once"
-        self._tell("stop.asked", signal=signal.Signals(number).name, within_s=self._patience_s, detail=detail)
-        self._end_children(now)
+        self._tell("stop.asked", signal=signal.Signals(number).name, within_s=within_s, detail=detail)
+        if not self._is_stopping:
+            self._end_children(now)
 
     def _leave_none_alone(self) -> None:
         """Without any other child, the one beside them has to end as well."""
         places = {*self._due, *(place for place, _ in self._children.values())}
-        if self._stopping_since is None and places == {BESIDE}:
+        if not self._is_stopping and places == {BESIDE}:
             self._end_children(time.monotonic())
 
     def _end_children(self, now: float) -> None:
-        self._stopping_since = now
+        self._is_stopping = True
         self._due.clear()
         self._kill_at = now + self._patience_s
         self._let_go()
@@ -170,7 +173,7 @@ class Supervisor:
                 return
             if pid in self._children:  # in a container we are everybody's parent, and reap strangers too
                 place, since = self._children.pop(pid)
-                if self._stopping_since is None:
+                if not self._is_stopping:
                     self._ended(place, pid, os.waitstatus_to_exitcode(status), time.monotonic() - since)
 
     def _ended(self, place: int, pid: int, code: int, ran_s: float) -> None:

@@ -379,6 +379,31 @@ def test_a_second_signal_stops_at_once(family: Start) -> None:
     assert parent.lines("child.stopped") == []
 
 
+def test_the_first_signal_is_the_first_though_the_child_beside_the_others_is_ending_already(family: Start) -> None:
+    parent = family("wrong", "beside-wait", set_up="SLOW_S = 2.0")
+    (stopping,) = parent.wait_for("child.stopping")
+    until(lambda: parent.lines("let.go"), "the parent has ended it")
+    let_go = parent.lines("let.go")[-1]["at"]
+    until(lambda: time.monotonic() > let_go + 2 * SAME_SIGNAL_S, "a signal of its own")
+    parent.signal(signal.SIGTERM)
+    (asked,) = parent.wait_for("stop.asked")
+    assert 0 < asked["within_s"] < PATIENCE_S
+    assert parent.code() == 0
+    assert [line["pid"] for line in parent.lines("child.stopped")] == [stopping["pid"]]
+    assert len(parent.lines("child.stopping")) == 1
+
+
+def test_a_second_signal_stops_the_child_beside_the_others_at_once(family: Start) -> None:
+    parent = family("wrong", "beside-wait", set_up="SLOW_S = 60.0")
+    parent.wait_for("child.stopping")
+    parent.signal(signal.SIGTERM)
+    (asked,) = parent.wait_for("stop.asked")
+    until(lambda: time.monotonic() > asked["at"] + 2 * SAME_SIGNAL_S, "a signal of its own")
+    parent.signal(signal.SIGINT)
+    assert parent.process.wait(5) == 128 + signal.SIGINT
+    assert parent.is_over()
+
+
 def test_a_worker_that_does_not_stop_in_time_is_killed(family: Start) -> None:
     parent = family("deaf", "wait", patience_s=0.3)
     parent.wait_for("child.ready", 2)
