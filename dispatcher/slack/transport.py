@@ -176,8 +176,7 @@ class Transport:
         except ExchangeFailed as error:
             if self._proxy is None:
                 raise
-            place = f"{self._proxy.host}, port {self._proxy.port}"
-            raise ExchangeFailed("proxy_failed", f"the proxy at {place}: {error.detail}") from error
+            raise self._proxy.failed(error.detail) from error
         try:
             if self._tls is not None:
                 if self._proxy is not None:
@@ -248,10 +247,12 @@ class Transport:
         try:
             connection.send(_request("CONNECT", server, {"Host": server, **proxy.headers}), deadline)
             status = connection.read_status(deadline)
-        except NoAnswer as error:
-            raise ExchangeFailed("proxy_failed", _reason(error)) from error
+        except TimeoutError as error:
+            raise proxy.failed(f"no answer within {deadline}") from error
+        except OSError as error:
+            raise proxy.failed(_reason(error)) from error
         if status != HTTPStatus.OK:
-            raise ExchangeFailed("proxy_failed", f"the proxy answered HTTP {status}")
+            raise proxy.failed(f"its answer was HTTP {status}")
 
 
 def _request(method: str, target: str, headers: Mapping[str, str]) -> bytes:
@@ -296,6 +297,10 @@ class Proxy:
     host: str
     port: int
     headers: Mapping[str, str] = field(repr=False)
+
+    def failed(self, detail: str) -> ExchangeFailed:
+        """What is raised where it makes no connection."""
+        return ExchangeFailed("proxy_failed", f"the proxy at {self.host}, port {self.port}: {detail}")
 
 
 def proxy_for(target: SplitResult) -> Proxy | None:

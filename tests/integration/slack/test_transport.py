@@ -19,6 +19,7 @@ from dispatcher.slack.credentials import BotToken
 from dispatcher.slack.sink import SlackSink
 from dispatcher.slack.transport import ExchangeFailed, Transport
 from dispatcher.stand_in import StandIn
+from tests.support.hung_servers import resetting
 from tests.support.raw_server import POSTED, RawServer, http_reply, read_request
 from tests.support.slack import MESSAGE, SuspendedClock, slack_sink, token_sink, webhook_sink
 
@@ -65,7 +66,7 @@ def test_a_system_without_room_for_a_thread_makes_no_connection(monkeypatch: pyt
 
     transport = Transport("http://slack.test/api/", 5, resolve=look_up_nothing)
     monkeypatch.setattr(threading.Thread, "start", no_room)
-    with pytest.raises(ExchangeFailed, match="slack.test cannot be looked up: can't start new thread") as caught:
+    with pytest.raises(ExchangeFailed, match=r"slack\.test cannot be looked up: can't start new thread") as caught:
         transport.post("http://slack.test/api/x", {}, b"")
     assert caught.value.code == "connect_failed"
 
@@ -440,8 +441,34 @@ def test_a_proxy_that_refuses_is_retryable_and_keeps_its_password(monkeypatch: p
         result = slack_sink(BotToken("xoxb-1"), base_url="https://slack.test/api/").post(MESSAGE)
     assert isinstance(result, Retryable)
     assert result.code == "proxy_failed"
-    assert "the proxy answered HTTP 407" in result.detail
+    assert f"the proxy at 127.0.0.1, port {server.port}: its answer was HTTP 407" in result.detail
     assert "hunter22" not in repr(result)
+
+
+@pytest.mark.parametrize(
+    ("serve", "detail"),
+    [
+        (lambda connection: connection.recv(1), "no answer within 0.5 s"),
+        (lambda connection: resetting(connection, threading.Event()), "Connection reset by peer"),
+        (lambda connection: connection.shutdown(socket.SHUT_WR), "the connection ended without an answer"),
+    ],
+    ids=["silent", "reset", "ended"],
+)
+def test_a_proxy_that_does_not_answer_is_told_as_the_proxy(
+    serve: Callable[[socket.socket], object], detail: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(connection: socket.socket) -> None:
+        read_request(connection)
+        serve(connection)
+
+    with RawServer(answer) as server:
+        monkeypatch.setenv("https_proxy", f"http://user:hunter22@127.0.0.1:{server.port}")
+        with pytest.raises(ExchangeFailed) as caught:
+            Transport("https://slack.test/api/", 0.5).post("https://slack.test/api/", {}, b"")
+    assert (caught.value.code, caught.value.detail) == (
+        "proxy_failed",
+        f"the proxy at 127.0.0.1, port {server.port}: {detail}",
+    )
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
