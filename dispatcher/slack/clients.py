@@ -217,7 +217,7 @@ class _Exchange:
             reply = self._transport.post(url, headers, body)
             result = Result.FAILED  # unless it can be read
             answer = read(masked(reply.body.decode("utf-8", "replace"), self._secrets), reply.status)
-            result = result_of(reply.status, answer)
+            result = result_of(reply.status, reply.headers, answer)
         finally:
             self._requests.note(method, result, time.monotonic() - begun)
         return reply, answer

@@ -16,7 +16,7 @@ from hashlib import blake2b
 from http import HTTPStatus
 from typing import Any, Final, TypeAlias, TypeGuard
 
-from dispatcher.core.posts import Receipt
+from dispatcher.core.posts import Ambiguous, RateLimitedBySlack, Receipt
 from dispatcher.core.rendering import one_line
 from dispatcher.core.units import HIDDEN, US
 from dispatcher.slack.taxonomy import Meaning, Problem, problem, row_for
@@ -177,7 +177,7 @@ class Result(StrEnum):
     REFUSED = "refused"
     """Slack has answered, and not done it."""
     FAILED = "failed"
-    """An error of Slack's own, or an answer that cannot be read."""
+    """An error of Slack's own, or an answer that cannot be read: perhaps it was done."""
     NO_ANSWER = "no_answer"
 
 
@@ -207,14 +207,21 @@ class Requests:
             self._counts.update(counts)
 
 
-def result_of(status: int, answer: Any) -> Result:  # noqa: ANN401 - what the body holds; a webhook's is no object
-    """What an answer means: its status, and of the Web API what its object says."""
-    if status == HTTPStatus.TOO_MANY_REQUESTS:
-        return Result.RATE_LIMITED
-    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return Result.FAILED
-    is_done = status == HTTPStatus.OK and (not isinstance(answer, dict) or answer.get("ok") is True)
-    return Result.OK if is_done else Result.REFUSED
+def result_of(status: int, headers: Mapping[str, str], answer: object) -> Result:
+    """What an answer counts as, by what it means for a message: that of a webhook is text, of the Web API an object."""
+    if isinstance(answer, str):
+        came_to = read_webhook_reply(status, headers, answer, "")
+    else:
+        came_to = read_api_reply(status, headers, answer, "")
+    match came_to:
+        case Receipt():
+            return Result.OK
+        case RateLimitedBySlack():
+            return Result.RATE_LIMITED
+        case Ambiguous():
+            return Result.FAILED
+        case _:
+            return Result.REFUSED
 
 
 METADATA_TYPE: Final = "dispatcher_event"

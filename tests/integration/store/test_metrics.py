@@ -134,14 +134,23 @@ def test_requests_are_stored_with_what_is_settled_and_kept_while_the_server_is_a
     [
         (200, {"ok": True}, Result.OK),
         (200, {"ok": False, "error": "channel_not_found"}, Result.REFUSED),
-        (200, None, Result.OK),
-        (404, None, Result.REFUSED),
+        (200, {"ok": False, "error": "a_code_that_nobody_knows"}, Result.REFUSED),
+        (200, {"ok": False, "error": "internal_error"}, Result.FAILED),
+        (200, {"ok": False, "error": "ratelimited"}, Result.RATE_LIMITED),
+        (200, "ok", Result.OK),
+        (200, "<html>sign in</html>", Result.FAILED),
+        (404, "channel_not_found", Result.REFUSED),
+        (404, "<html>not found</html>", Result.FAILED),
+        (404, {"ok": False, "error": "no JSON object: <html>"}, Result.FAILED),
         (429, {"ok": False}, Result.RATE_LIMITED),
+        (429, "rate_limited", Result.RATE_LIMITED),
         (503, {"ok": False}, Result.FAILED),
     ],
 )
-def test_an_answer_of_slack_has_one_result(status: int, answer: object, result: Result) -> None:
-    assert result_of(status, answer) is result
+def test_an_answer_of_slack_is_counted_as_what_the_worker_takes_it_for(
+    status: int, answer: object, result: Result
+) -> None:
+    assert result_of(status, {}, answer) is result
 
 
 @pytest.fixture
