@@ -193,8 +193,10 @@ class Producer:
     def close(self) -> None:
         """Close the connections of a producer from ``from_env``; a client that was handed in is its owner's matter."""
         if self._target is not None:
-            self._client.close()
-            self._target.close()
+            try:
+                self._client.close()
+            finally:
+                self._target.close()
 
     def __enter__(self) -> Self:
         return self

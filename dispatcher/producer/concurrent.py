@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable
 from contextlib import aclosing
 from types import TracebackType
@@ -142,8 +143,10 @@ class AsyncProducer:
     async def aclose(self) -> None:
         """As ``Producer.close``."""
         if self._target is not None:
-            await self._client.aclose()
-            self._target.close()
+            try:
+                await self._client.aclose()
+            finally:
+                await asyncio.to_thread(self._target.close)  # the end of a server takes its time
 
     async def __aenter__(self) -> Self:
         return self

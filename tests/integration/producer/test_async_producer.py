@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -22,7 +24,7 @@ from dispatcher import (
     QueueUnavailable,
 )
 from dispatcher.producer.blocking import CHUNK
-from dispatcher.server.clients import connect_async
+from dispatcher.server.clients import connect, connect_async
 from dispatcher.server.embedded import EmbeddedServer
 from dispatcher.server.keys import Keys
 from dispatcher.store.intake import claim_namespace
@@ -197,6 +199,39 @@ def test_an_async_producer_from_the_environment_closes_what_it_opened(
     monkeypatch.setenv("DISPATCHER_REDIS_URL", redis_url)
     asyncio.run(main())
     assert queued(redis) == ["x"]
+
+
+def test_the_loop_goes_on_while_the_server_that_is_left_ends(tmp_path: Path) -> None:
+    async def main() -> None:
+        with EmbeddedServer.join(tmp_path / ".dispatcher") as server, connect(server.url) as client:
+            pid = int(client.info("server")["process_id"])
+            producer = AsyncProducer.from_env()
+        os.kill(pid, signal.SIGSTOP)
+        closing = asyncio.create_task(producer.aclose())
+        done, _ = await asyncio.wait({closing}, timeout=0.2)
+        os.kill(pid, signal.SIGCONT)
+        assert not done
+        await closing
+
+    asyncio.run(main())
+
+
+def test_the_server_is_left_though_the_connections_cannot_be_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(_client: redis.asyncio.Redis) -> None:
+        raise OSError("no")
+
+    async def main() -> None:
+        with EmbeddedServer.join(tmp_path / ".dispatcher"):
+            producer = AsyncProducer.from_env()
+        with pytest.raises(OSError, match="no"):
+            await producer.aclose()
+
+    monkeypatch.setattr(redis.asyncio.Redis, "aclose", fail)
+    asyncio.run(main())
+    with pytest.raises(ConfigError, match="no embedded server"):
+        AsyncProducer.from_env()
 
 
 def test_without_a_server_it_starts_none() -> None:

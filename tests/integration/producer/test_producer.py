@@ -279,6 +279,22 @@ def test_a_producer_of_the_environment_closes_what_it_opened(tmp_path: Path) -> 
         Producer.from_env()
 
 
+def test_the_server_is_left_though_the_connections_cannot_be_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_client: Redis) -> None:
+        raise OSError("no")
+
+    with EmbeddedServer.join(tmp_path / ".dispatcher"):
+        producer = Producer.from_env()
+    with monkeypatch.context() as broken:
+        broken.setattr(Redis, "close", fail)
+        with pytest.raises(OSError, match="no"):
+            producer.close()
+    with pytest.raises(ConfigError, match="no embedded server"):
+        Producer.from_env()
+
+
 def test_a_client_that_was_handed_in_stays_open(redis: Database) -> None:
     with Producer(redis) as producer:
         producer.send("errors", "x")
