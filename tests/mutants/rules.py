@@ -548,8 +548,8 @@ RULES: Final = (
     Rule(
         "versions: a file with faults ends the worker",
         "dispatcher/app/active_limits.py",
-        "number, faults=list(error.problems))\n            return\n",
-        "number, faults=list(error.problems))\n            raise\n",
+        "self._versions.note_refused()\n            return\n",
+        "self._versions.note_refused()\n            raise\n",
         "tests/faults/test_reload.py",
     ),
 )
