@@ -19,7 +19,7 @@
 --           "lines": {line: [count, next us | null, scope of a category's line | null]}, of each kind those that may go soonest,
 --           "has_all_lines", "deferred": {category: count}, "dead",
 --           "tallies": {id: [count, first instant, "buffered" | where its digest message is: "timer" | "line" | "hands"]},
---           "all_tallies", "has_all_tallies",
+--           "all_tallies", "has_all_tallies", "taken_digests": how many digest messages are leased or requeued | null where all tallies are told,
 --           "leases": {owner: end}, "cooldowns": {channel: until}, those that end soonest, "all_cooldowns",
 --             "failures": {channel of "cooldowns": its posts in a row without a clear answer},
 --           "pause": {...}, "paused": {"*" | category: JSON}, "silences": {id: JSON}, "endings": {id: when it ends if nothing more matches}, "suppressed": {id: how many},
@@ -35,6 +35,7 @@ local MOST_ENTRIES = 2000 -- channels and scopes that are looked at for them
 local MOST_TALLIES = 1000
 local MOST_COOLDOWNS = 200
 local MOST_TIMERS = 200
+local PAGE = 1000 -- ids that are looked at in one step
 local LANES, TAKEN = { K.lane_high, K.lane_normal, K.lane_low }, { K.taken_high, K.taken_normal, K.taken_low }
 
 local call = cjson.decode(ARGV[1])
@@ -101,6 +102,21 @@ for _, id in ipairs(told_tallies) do
   tallies[id] = { tonumber(count or 0), first or '0', place or 'hands' }
 end
 
+-- How many ids of a set or sorted set are of digest messages. What workers hold is small beside the tallies.
+local function digests_in(command, key, width)
+  local cursor, number = '0', 0
+  repeat
+    local page = redis.call(command, key, cursor, 'MATCH', '*:*', 'COUNT', PAGE)
+    cursor, number = page[1], number + #page[2] / width
+  until cursor == '0'
+  return number
+end
+
+local taken_digests = not has_all_tallies and digests_in('ZSCAN', K.requeued, 2)
+for owner in pairs(taken_digests and leases or {}) do
+  taken_digests = taken_digests + digests_in('SSCAN', K.leased_prefix .. owner, 1)
+end
+
 local silences, suppressed = pairs_of(redis.call('HGETALL', K.silences)), {}
 for id in pairs(silences) do
   suppressed[id] = tonumber(redis.call('HGET', K.tally_prefix .. 'silence:' .. id, 'count') or 0)
@@ -132,6 +148,7 @@ local facts = {
   tallies = tallies,
   all_tallies = all_tallies,
   has_all_tallies = has_all_tallies,
+  taken_digests = taken_digests or cjson.null,
   leases = leases,
   cooldowns = cooldowns,
   failures = failures,

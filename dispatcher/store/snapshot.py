@@ -92,9 +92,11 @@ class Snapshot:
     ``in_flight``, which stand in the books, do not.
 
     Of many ``lines``, ``cooldowns`` and ``tallies`` only some are told of: of lines and cool-downs those that may go
-    soonest. ``has_all_lines`` and ``has_all_tallies`` say whether these are all. ``next_line_us`` is the earliest
-    instant of all lines; ``deciding`` of them wait for a post or a decision that is under way. ``failures`` says of
-    each channel in ``cooldowns`` how many posts in a row had no clear answer; 0 means that Slack asked for the pause.
+    soonest. ``has_all_lines`` and ``has_all_tallies`` say whether these are all. Where not all tallies are told,
+    ``parked`` is what the books say, and ``taken_digests`` how many digest messages workers hold or have left.
+    ``next_line_us`` is the earliest instant of all lines; ``deciding`` of them wait for a post or a decision that is
+    under way. ``failures`` says of each channel in ``cooldowns`` how many posts in a row had no clear answer; 0 means
+    that Slack asked for the pause.
     ``next_scan_us`` is the instant of the next history scan while Slack limits them; None where it does not.
     """
 
@@ -125,6 +127,7 @@ class Snapshot:
     more_cooldowns: int = 0
     has_all_tallies: bool = True
     all_tallies: int = 0
+    taken_digests: int = 0
     parked_with_digests: int = 0
     scheduled: int = 0
     next_scheduled_us: int | None = None
@@ -147,9 +150,7 @@ class Snapshot:
     @property
     def in_flight(self) -> int:
         """Events under a lease, or waiting to be taken up again; digest messages are none."""
-        if not self.has_all_tallies:
-            return self.received - self._settled - self.parked
-        return self.leased + self.requeued - self.tallies_at("hands")
+        return self.leased + self.requeued - (self.tallies_at("hands") if self.has_all_tallies else self.taken_digests)
 
     @property
     def pending(self) -> int:
@@ -172,8 +173,19 @@ class Snapshot:
         """How many events wait for a channel in lines that are not told of."""
         if self.has_all_lines:
             return 0
-        in_lines = self.parked_with_digests - self.timers - self.scheduled
-        return in_lines - sum(self.deferred.values()) - self._waiting_in(deferred=False)
+        return self.all_for_channels - self._waiting_in(deferred=False)
+
+    @property
+    def all_for_channels(self) -> int:
+        """How many events and digest messages wait for a channel."""
+        return self.parked_with_digests - self.timers - self.scheduled - sum(self.deferred.values())
+
+    @property
+    def set_aside(self) -> int:
+        """How many buffered singles there are: each tally has one, or a digest message."""
+        if self.has_all_tallies:
+            return self.tallies_at("buffered")
+        return max(0, self.all_tallies - self._digests)
 
     def _waiting_in(self, *, deferred: bool) -> int:
         return sum(line.waiting for line in self.lines.values() if (line.scope is not None) is deferred)
@@ -374,11 +386,12 @@ class Books:
         snapshot = self.snapshot()
         if snapshot.deciding or (snapshot.next_line_us is not None and snapshot.next_line_us <= snapshot.now_us):
             return False
-        if snapshot.tallies_at("line", "hands"):
+        if snapshot.tallies_at("line", "hands") or snapshot.taken_digests:
             return False
-        buffered = snapshot.tallies_at("buffered") if snapshot.has_all_tallies else snapshot.all_tallies
+        if not snapshot.has_all_tallies and snapshot.all_for_channels > 0:  # a digest message may be among them
+            return False
         later = snapshot.scheduled if (snapshot.next_scheduled_us or 0) > snapshot.now_us else 0
-        may_wait = buffered + sum(snapshot.deferred.values()) + later
+        may_wait = snapshot.set_aside + sum(snapshot.deferred.values()) + later
         return snapshot.pending <= may_wait
 
 
@@ -420,6 +433,7 @@ def _snapshot(facts: dict[str, Any], totals: dict[str, int]) -> Snapshot:
         more_cooldowns=facts["all_cooldowns"] - len(facts["cooldowns"]),
         has_all_tallies=facts["has_all_tallies"],
         all_tallies=facts["all_tallies"],
+        taken_digests=int(facts["taken_digests"] or 0),
         parked_with_digests=facts["parked"],
     )
 

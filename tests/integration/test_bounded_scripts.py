@@ -211,8 +211,74 @@ def test_with_very_many_tallies_the_books_say_how_much_is_parked_and_in_flight(r
     assert len(snapshot.tallies) < snapshot.all_tallies == 3_000
     redis.hincrby(KEYS.totals, "received", 2)
     snapshot = Books(redis, KEYS, QUEUE).snapshot()
-    assert snapshot.imbalances() == ["digest messages are -1, but tallies are 3000"]
-    assert snapshot.difference() == 1
+    assert snapshot.imbalances() == [
+        "received is 6, but outcomes + parked + in flight is 4",
+        "digest messages are -1, but tallies are 3000",
+    ]
+    assert snapshot.difference() == 3
+
+
+def collecting(redis: Database) -> list[str]:
+    """The ids of 1,500 digest messages that collect."""
+    ids = [f"repeat:errors:{n:032x}" for n in range(1_500)]
+    redis.sadd(KEYS.tallies, *ids)
+    redis.zadd(KEYS.parked, dict.fromkeys(ids, 1))
+    redis.zadd(KEYS.timers, dict.fromkeys(ids, 10**16))
+    redis.hset(KEYS.events, mapping=dict.fromkeys(ids, "{}\n"))
+    return ids
+
+
+def test_a_digest_message_that_a_worker_holds_is_no_event_in_flight_beside_very_many_tallies(redis: Database) -> None:
+    held, left, *_ = collecting(redis)
+    redis.zrem(KEYS.parked, held, left)
+    redis.zrem(KEYS.timers, held, left)
+    redis.sadd(KEYS.leased("ann"), held, "c")
+    redis.zadd(KEYS.leases, {"ann": 1})
+    redis.zadd(KEYS.requeued, {left: 1, "d": 2})
+    redis.hset(KEYS.events, mapping={"c": "{}\n", "d": "{}\n"})
+    redis.hset(KEYS.totals, mapping={"received": 2})
+    books = Books(redis, KEYS, QUEUE)
+    snapshot = books.snapshot()
+    assert (snapshot.in_flight, snapshot.pending, snapshot.imbalances()) == (2, 2, [])
+    redis.srem(KEYS.leased("ann"), "c")
+    redis.hdel(KEYS.events, "c")
+    assert "received is 2, but outcomes + parked + in flight is 1" in books.snapshot().imbalances()
+
+
+def test_a_burst_waits_for_what_is_to_be_posted_beside_very_many_tallies(redis: Database) -> None:
+    collecting(redis)
+    books = Books(redis, KEYS, QUEUE)
+    assert books.is_drained(), "digests that collect may wait"
+    redis.sadd(KEYS.tallies, "digest:errors")
+    redis.hset(KEYS.tally("digest:errors"), mapping={"count": 1, "first": 1, "buffered": "single"})
+    redis.zadd(KEYS.parked, {"single": 1})
+    redis.zadd(KEYS.timers, {"single": 10**16})
+    redis.hset(KEYS.events, "single", "{}\n")
+    redis.hset(KEYS.totals, mapping={"received": 1, "parked errors": 1, "held errors": 1})
+    snapshot = books.snapshot()
+    assert (snapshot.set_aside, snapshot.imbalances()) == (1, [])
+    assert books.is_drained(), "so may the buffered single"
+    redis.zadd(KEYS.parked, {"retried": 1})
+    redis.zadd(KEYS.timers, {"retried": 10**16})
+    redis.hset(KEYS.events, "retried", "{}\n")
+    redis.hset(KEYS.totals, mapping={"received": 2, "parked errors": 2, "held errors": 2})
+    assert not books.is_drained()
+
+
+def test_a_burst_waits_for_a_digest_message_in_a_line_beside_very_many_tallies(redis: Database) -> None:
+    first, second, *_ = collecting(redis)
+    redis.zrem(KEYS.timers, first)
+    redis.zadd(KEYS.line("channel:#ops"), {first: 1})
+    redis.zadd(KEYS.lines, {"channel:#ops": 10**16})
+    books = Books(redis, KEYS, QUEUE)
+    assert not books.is_drained()
+    redis.delete(KEYS.line("channel:#ops"), KEYS.lines)
+    redis.zadd(KEYS.timers, {first: 10**16})
+    assert books.is_drained()
+    redis.zrem(KEYS.parked, second)
+    redis.zrem(KEYS.timers, second)
+    redis.zadd(KEYS.requeued, {second: 1})
+    assert not books.is_drained()
 
 
 def test_no_script_hands_on_the_books_of_all_categories(crowd: Database) -> None:
