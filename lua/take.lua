@@ -97,6 +97,7 @@
 -- Marks of a worker are for as many jobs as a call looks at: _LOOKS and _MOST_LOOKS of store/stock_jobs.py are these too.
 local LOOKS = 8 -- with the pre-check, a call looks at up to so many times as many new events as it may hand out
 local MOST_LOOKS = ARGV[3] and 512 or 1024 -- but at no more than these, unless it may hand out more; marks of a worker cost more
+local MOST_LARGE = 8 -- events of the lane low that are handed out even if those before them have filled the batch
 local MOST_LATER = 100 -- scheduled jobs that come to their lane in one call
 
 local call = cjson.decode(ARGV[1])
@@ -166,7 +167,7 @@ local function take_new(closed)
     local kept_looks, kept = is_low and 0 or low_looks, is_low and 0 or low
     local most, rest = math.floor(looks - kept_looks), math.floor(room - kept)
     if lengths[n] > 0 then
-      local looked, gone, is_cut = intake.take_lane(at, at[lane], most, rest, closed and refusal_of or nil)
+      local looked, gone, is_cut = intake.take_lane(at, at[lane], most, rest, is_low and math.min(low, MOST_LARGE) or 0, closed and refusal_of or nil)
       looks, room = looks - looked, room - looked + gone
       is_left = is_left or lengths[n] > looked
       if is_cut and lengths[n] > looked then -- the others of this lane come first; the lane low keeps its share

@@ -470,11 +470,16 @@ local intake = module(function(intake)
 
   -- Looks at up to `most` new events of a lane that holds some, and hands out up to `room`; fewer if they are large, or if the pre-check
   -- ends them in many groups. `refusal_of` returns the group in which an event with a mark ends; absent without a pre-check. Returns
-  -- how many events it looked at, how many of these were refused, and whether the groups were too many for more of this lane.
-  function intake.take_lane(at, lane, most, room, refusal_of)
+  -- how many events it looked at, how many of these were refused, and whether the groups were too many for more of this lane. `kept`
+  -- of them are handed out even if the batch is full.
+  function intake.take_lane(at, lane, most, room, kept, refusal_of)
     local popped, gone, most_groups = 0, 0, #refused + MOST_GROUPS
-    while popped < most and popped - gone < room and not intake.is_full() and #refused < most_groups do
-      local number = math.min(CHUNK, most - popped, room - popped + gone)
+    while popped < most and #refused < most_groups do
+      local left = (intake.is_full() and math.min(kept, room) or room) - popped + gone
+      if left < 1 then
+        break
+      end
+      local number = math.min(CHUNK, most - popped, left)
       local some = redis.call('LRANGE', lane, popped, popped + number - 1)
       if #some == 0 then
         break
