@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import socket
 import sys
@@ -11,6 +12,7 @@ from collections.abc import Callable, Mapping, MutableMapping
 from hashlib import blake2b
 from html import escape
 from itertools import accumulate
+from sysconfig import get_path
 from traceback import walk_tb
 from types import TracebackType
 from typing import Any, Final, TypeAlias
@@ -27,6 +29,9 @@ MOST_TRACEBACK: Final = 2_500
 
 _MOST_TEXT: Final = 1_000
 _LABEL_CHARS: Final = 200
+_PACKAGES: Final = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+_LIBRARY: Final = (*(get_path(name) + os.sep for name in ("stdlib", "platstdlib")), "<frozen ")
+"""How names of files of Python's own library begin; some of its modules are frozen."""
 
 _ExcInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
@@ -37,9 +42,10 @@ class DispatcherHandler(logging.Handler):
     A call of the logger never waits for the queue and never raises: see ``BackgroundSender``. ``channel``,
     ``priority``, ``max_age`` and ``labels`` are those of each event; ``extra={"dispatch": {...}}`` replaces fields of
     one event. Labels also name ``logger``, ``level`` and ``host``. The ``dedup_key`` is made of the logger, the message
-    before its arguments, the type of the exception and the function of the application that raised it: it holds nothing
-    that differs from one repeat to the next. Without ``producer`` one is made as the environment
-    says (``Producer.from_env``). Records of the libraries that hand events over (``IGNORED``) are not taken.
+    before its arguments, the type of the exception and the last function of the application in its traceback, where
+    there is none that of an installed package: it holds nothing that differs from one repeat to the next. Without
+    ``producer`` one is made as the environment says (``Producer.from_env``). Records of the libraries that hand events
+    over (``IGNORED``) are not taken.
 
     Raises ``InvalidEvent`` where no event can have these fields.
     """
@@ -151,14 +157,19 @@ def _key_of(name: str, message: str, exc_info: _ExcInfo | None) -> str:
     """What a record is about, as 32 hexadecimal digits."""
     kind, error, trace = exc_info or (None, None, None)
     about = [name, message, "" if kind is None else f"{kind.__module__}.{kind.__qualname__}"]
-    frames = [frame.f_code for frame, _ in walk_tb(trace)]
+    frames = [(frame.f_code.co_filename, frame.f_code.co_name) for frame, _ in walk_tb(trace)]
     if frames:
-        about += next(
-            ([code.co_filename, code.co_name] for code in reversed(frames) if "site-packages" not in code.co_filename),
-            [frames[-1].co_filename, frames[-1].co_name],
-        )
+        file, name = max(reversed(frames), key=lambda frame: _closeness(frame[0]))
+        about += [file, name]
     del error, trace
     return blake2b("\0".join(about).encode("utf-8", "replace"), digest_size=16).hexdigest()
+
+
+def _closeness(file: str) -> int:
+    """How close a file is to the application: 2 for one of it, 1 in an installed package, 0 in Python's library."""
+    if any(folder in file for folder in _PACKAGES):
+        return 1
+    return 0 if file.startswith(_LIBRARY) else 2
 
 
 def _exc_info_of(entry: Mapping[str, Any]) -> _ExcInfo | None:

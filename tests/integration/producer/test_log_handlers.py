@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures.thread
 import json
 import logging
 import logging.config
@@ -9,7 +10,9 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from types import FunctionType, TracebackType
 from typing import Any, NoReturn
 
 import pytest
@@ -96,6 +99,63 @@ def test_records_of_one_message_about_one_fault_have_one_key(redis: Database, lo
     logger.handlers[0].flush()
     keys = [event.dedup_key for event in queued(redis)]
     assert keys[:2] == keys[2:4]
+    assert len(set(keys)) == 4
+
+
+def test_a_fault_that_pythons_library_raises_is_that_of_the_function_which_called_it(
+    redis: Database, logger: logging.Logger
+) -> None:
+    def read_order() -> None:
+        json.loads("{")
+
+    def read_price() -> None:
+        json.loads("{")
+
+    logger.addHandler(DispatcherHandler(producer=Producer(redis)))
+    for read in (read_order, read_price, read_order):
+        try:
+            read()
+        except ValueError:
+            logger.exception("cannot be read")
+    logger.handlers[0].flush()
+    first, second, third = (event.dedup_key for event in queued(redis))
+    assert first == third
+    assert first != second
+
+
+def failed_in(*frames: tuple[str, str]) -> tuple[type[BaseException], BaseException, TracebackType | None]:
+    """A fault whose traceback has these frames, each a file and a function; the last one raises it."""
+
+    def step(then: Callable[[], object]) -> None:
+        then()
+
+    run: Callable[[], object] = partial(int, "x")
+    for file, name in reversed(frames):
+        run = partial(FunctionType(step.__code__.replace(co_filename=file, co_name=name), {}), run)
+    with pytest.raises(ValueError, match="invalid literal") as caught:
+        run()
+    here = caught.value.__traceback__
+    assert here
+    return ValueError, caught.value, here.tb_next
+
+
+@pytest.mark.parametrize("folder", ["site-packages", "dist-packages"])
+def test_a_function_of_an_installed_package_counts_where_there_is_none_of_the_application(
+    redis: Database, logger: logging.Logger, folder: str
+) -> None:
+    thread = (concurrent.futures.thread.__file__, "run")
+    pay, ship = ((f"/usr/lib/python3/{folder}/shop.py", name) for name in ("pay", "ship"))
+    run, loads, frozen = ("/srv/app.py", "run"), (json.__file__, "loads"), ("<frozen runpy>", "_run_code")
+    logger.addHandler(DispatcherHandler(producer=Producer(redis)))
+    for frames in ((thread, pay, loads), (frozen, thread, pay), (thread, ship), (run, pay), (run, ship, loads)):
+        logger.error("failed", exc_info=failed_in(*frames))
+    for frames in ((thread, loads), (frozen, loads)):
+        logger.error("failed", exc_info=failed_in(*frames))
+    logger.handlers[0].flush()
+    keys = [event.dedup_key for event in queued(redis)]
+    assert keys[0] == keys[1]
+    assert keys[3] == keys[4]
+    assert keys[5] == keys[6]
     assert len(set(keys)) == 4
 
 
