@@ -51,6 +51,9 @@ class Server(NamedTuple):
     shown: str
     warnings: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"Server(shown={self.shown!r}, warnings={self.warnings!r})"
+
 
 @contextmanager
 def open_server(settings: AnySettings, *, start: bool, within_s: float = 10.0) -> Iterator[Server]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
@@ -26,7 +26,7 @@ _UNREAD: Final = {"slack_webhook_url": "https://unread.invalid/-"}
 @dataclass(frozen=True, slots=True)
 class _Found:
     name: str
-    text: str
+    text: str = field(repr=False)
     source: Source
 
     def __str__(self) -> str:

@@ -19,6 +19,9 @@ class Source(NamedTuple):
     variables: Mapping[str, str]
     suffix: str = ""
 
+    def __repr__(self) -> str:
+        return f"Source({len(self.variables)} variables{self.suffix})"
+
 
 def read_env_file(path: Path | None) -> tuple[Source, list[str], list[str]]:
     """What the file sets, warnings and faults."""
