@@ -99,7 +99,7 @@ class Producer:
         """A producer as the environment says (``DISPATCHER_REDIS_URL`` and the others); ``close`` ends it.
 
         Never starts a server: without a URL it uses the embedded one that runs in the data dir. Raises ``ConfigError``,
-        and ``QueueUnavailable`` where that one hangs.
+        and ``QueueUnavailable`` where that one does not answer within 2 s, or is loading its data.
         """
         from dispatcher.server.clients import connect
 
@@ -422,7 +422,7 @@ def target_from_env() -> Target:
         from dispatcher.server.embedded import EmbeddedServer
 
         try:
-            embedded = EmbeddedServer.join(settings.data_dir, start=False)
+            embedded = EmbeddedServer.join(settings.data_dir, start=False, timeout_s=ANSWER_TIMEOUT_S, is_in_all=True)
         except GateUnavailable as error:
             raise QueueUnavailable(str(error)) from error
         url = embedded.url

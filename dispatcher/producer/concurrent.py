@@ -64,7 +64,10 @@ class AsyncProducer:
 
     @classmethod
     def from_env(cls) -> Self:
-        """As ``Producer.from_env``; ``aclose`` ends it. Reads the settings, and connects with the first ``send``."""
+        """As ``Producer.from_env``; ``aclose`` ends it. Reads the settings, and connects with the first ``send``.
+
+        Without a URL it waits for the embedded server, up to 2 s, and holds up the event loop meanwhile.
+        """
         from dispatcher.server.clients import connect_async
 
         target = target_from_env()

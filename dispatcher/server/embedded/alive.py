@@ -16,24 +16,27 @@ LOOK_EVERY_S: Final = 0.005
 _PING_TIMEOUT_S: Final = 1.0
 
 
-def await_answer(data: DataDir, timeout_s: float) -> bool:
+def await_answer(data: DataDir, timeout_s: float, end: float | None = None) -> bool:
     """Wait until the server serves; false as soon as there is none any more.
 
-    Raises ``GateUnavailable`` when it gives no sign of life for ``timeout_s``; that it is loading is one.
+    Raises ``GateUnavailable`` when it gives no sign of life for ``timeout_s``; that it is loading is one. With an
+    ``end``, by the monotonic clock, it waits until then, whatever the sign.
     """
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + timeout_s if end is None else end
     while True:
-        sign = _ping(data, min(timeout_s, _PING_TIMEOUT_S))
+        left_s = timeout_s if end is None else max(LOOK_EVERY_S, end - time.monotonic())
+        sign = _ping(data, min(left_s, _PING_TIMEOUT_S))
         if sign is _Sign.SERVES:
             return True
         if not is_locked(data.server_lock):
             return False
         now = time.monotonic()
-        if sign is _Sign.LOADS:
+        if sign is _Sign.LOADS and end is None:
             deadline = now + timeout_s
         if now > deadline:
+            fault = "has been loading its data" if sign is _Sign.LOADS else "has not answered"
             raise GateUnavailable(
-                f"the embedded server in {data.path} has not answered for {timeout_s:g} s at {data.socket}; "
+                f"the embedded server in {data.path} {fault} for {timeout_s:g} s at {data.socket}; "
                 f"its last words: {data.log_tail()}"
             )
         time.sleep(LOOK_EVERY_S)

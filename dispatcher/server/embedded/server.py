@@ -40,18 +40,19 @@ class EmbeddedServer:
         self._hold: int | None = hold
 
     @classmethod
-    def join(cls, data_dir: Path, *, start: bool = True, timeout_s: float = 10.0) -> Self:
+    def join(cls, data_dir: Path, *, start: bool = True, timeout_s: float = 10.0, is_in_all: bool = False) -> Self:
         """Join the server that runs in ``data_dir``; where none runs, start it, or refuse if not ``start``.
 
         Returns when the server answers and its data is loaded. Of any number of processes that do this at
         once exactly one starts it. After the server was killed, joining again starts the next one, at the
-        same socket. ``timeout_s`` is how long to wait for a sign of life; that it is loading is one.
+        same socket. ``timeout_s`` is how long to wait for a sign of life; that it is loading is one. Where it
+        ``is_in_all``, the whole call waits no longer.
 
         Raises ``ConfigError`` that says what to mend, and ``GateUnavailable`` where the time was not enough. A server
         that a failed call started ends by itself.
         """
         try:
-            return cls._join(data_dir, start=start, timeout_s=timeout_s)
+            return cls._join(data_dir, start=start, timeout_s=timeout_s, is_in_all=is_in_all)
         except OSError as error:
             if isinstance(error, FileNotFoundError) and not start:
                 raise _not_running(data_dir) from None
@@ -63,12 +64,13 @@ class EmbeddedServer:
             ) from error
 
     @classmethod
-    def _join(cls, path: Path, *, start: bool, timeout_s: float) -> Self:
+    def _join(cls, path: Path, *, start: bool, timeout_s: float, is_in_all: bool) -> Self:
+        end = time.monotonic() + timeout_s if is_in_all else None
         data = DataDir.open(path, create=start)
         hold = open_lock(data.clients_lock, create=start)
         try:
             _become_client(data, hold, timeout_s)
-            return cls(data, hold, _ensure_running(data, start=start, timeout_s=timeout_s))
+            return cls(data, hold, _ensure_running(data, start=start, timeout_s=timeout_s, end=end))
         except BaseException:
             os.close(hold)
             raise
@@ -105,12 +107,12 @@ def _become_client(data: DataDir, hold: int, timeout_s: float) -> None:
         time.sleep(LOOK_EVERY_S)
 
 
-def _ensure_running(data: DataDir, *, start: bool, timeout_s: float) -> str | None:
+def _ensure_running(data: DataDir, *, start: bool, timeout_s: float, end: float | None) -> str | None:
     """Return when the server serves; with the warning about changed data if it was started here."""
     while True:
         last = data.record()
         started = _start_unless_running(data, start=start, timeout_s=timeout_s)
-        serves = await_answer(data, timeout_s)
+        serves = await_answer(data, timeout_s, end)
         if serves and started is None:
             return None
         if started is None:

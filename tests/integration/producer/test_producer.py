@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -30,6 +32,21 @@ from tests.support.servers import Database, RedisServer
 
 QUEUE = QueueKeys("notifications")
 LANE = QUEUE.lanes[1]
+
+
+def test_a_producer_waits_no_longer_than_two_seconds_for_an_embedded_server_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISPATCHER_DATA_DIR", str(tmp_path))
+    monkeypatch.delenv("DISPATCHER_REDIS_URL", raising=False)
+    with EmbeddedServer.join(tmp_path) as server, Redis.from_url(server.url) as redis:
+        pid = int(redis.info("server")["process_id"])
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(QueueUnavailable, match="has not answered for 2 s"):
+                Producer.from_env()
+        finally:
+            os.kill(pid, signal.SIGCONT)
 
 
 def events(count: int, *, ids: bool = True) -> list[dict[str, str]]:

@@ -6,11 +6,13 @@ import json
 import os
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
@@ -427,6 +429,31 @@ def test_a_server_that_hangs_cannot_be_reached_and_is_reported_with_its_log(data
                 EmbeddedServer.join(data_dir, timeout_s=0.05)
         finally:
             os.kill(pid, signal.SIGCONT)
+
+
+def say_that_it_loads(listener: socket.socket) -> None:
+    """Answer as a server does that loads its data, until the listener is shut down."""
+    with suppress(OSError):
+        while True:
+            connection, _ = listener.accept()
+            with connection:
+                connection.sendall(b"-LOADING the data\r\n")
+
+
+def test_a_wait_that_is_bounded_in_all_is_so_while_the_server_loads(data_dir: Path) -> None:
+    with EmbeddedServer.join(data_dir) as server:
+        path = Path(server.url.removeprefix("unix://"))
+        theirs = path.rename(path.with_suffix(".theirs"))
+        with socket.socket(socket.AF_UNIX) as listener, ThreadPoolExecutor() as pool:
+            listener.bind(str(path))
+            listener.listen()
+            pool.submit(say_that_it_loads, listener)
+            try:
+                with pytest.raises(GateUnavailable, match=r"has been loading its data for 0\.2 s"):
+                    EmbeddedServer.join(data_dir, start=False, timeout_s=0.2, is_in_all=True)
+            finally:
+                listener.shutdown(socket.SHUT_RDWR)
+        theirs.rename(path)
 
 
 def test_a_server_that_ends_at_its_start_is_quoted(data_dir: Path) -> None:
