@@ -27,11 +27,15 @@ def health(terminal: Terminal, *, ready: bool, as_json: bool) -> int:
     from dispatcher.settings.plain import load_server_settings
 
     try:
-        settings = load_server_settings()
+        settings, warnings = load_server_settings()
         terminal.hide(settings.secrets())
+        terminal.warn(*warnings)
         holds, reason = True, (answers.ready if ready else answers.alive)(settings)
     except DispatcherError as error:
-        why = "; ".join(error.problems) if isinstance(error, ConfigError) else str(error)
+        why = str(error)
+        if isinstance(error, ConfigError):
+            why = "; ".join(error.problems)
+            terminal.warn(*error.warnings)
         holds, reason = False, terminal.without_secrets(why)
     yes, no = ("ready", "not ready") if ready else ("healthy", "unhealthy")
     if as_json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -412,9 +413,11 @@ class Target:
 
 def target_from_env() -> Target:
     """The target of ``DISPATCHER_REDIS_URL`` and the others. Never starts a server; raises as ``from_env``."""
-    from dispatcher.settings.plain import load_some_settings
+    from dispatcher.settings.plain import load_producer_settings
 
-    settings, _ = load_some_settings()
+    settings, found = load_producer_settings()
+    for warning in found:
+        warnings.warn(warning, stacklevel=3)  # in the words of who called from_env
     embedded = None
     if settings.redis_url is not None:
         url = settings.redis_url.get_secret_value()

@@ -43,6 +43,7 @@ def load_settings(
     *,
     for_posts: bool = True,
     needed: Collection[str] = (),
+    warns_of_token: bool = True,
 ) -> tuple[Settings, tuple[str, ...]]:
     """The settings and a sentence for each warning: a variable that is not known, a line not understood.
 
@@ -50,6 +51,7 @@ def load_settings(
     ``DISPATCHER_`` name before the name another program uses. A missing ``env_file`` is no fault, ``None``
     reads none. Values in it are taken as they are: nothing is interpolated. Unless they are ``for_posts``, the file of
     a token or webhook that cannot be read is no fault. Where some settings are ``needed``, all others count as not set.
+    ``warns_of_token``: also of a token that does not look like one.
 
     Raises ``ConfigError`` with every fault at once, and behind them the warnings, one of which may be the cause; it
     names variables and never shows a secret.
@@ -79,7 +81,7 @@ def load_settings(
         settings = Settings.checked(values, names)
     except ConfigError as error:
         problems += error.problems
-    warnings = (*unread, *_unknown(sources), *_unlikely_token(settings, names))
+    warnings = (*unread, *_unknown(sources), *(_unlikely_token(settings, names) if warns_of_token else ()))
     if problems or settings is None:
         raise ConfigError(*problems, warnings=warnings)
     return settings, warnings

@@ -48,6 +48,13 @@ _PLAIN: Final = {
 }
 """The form of a plain value of each setting; a setting that is not here is never plain."""
 
+JUDGED: Final = frozenset((
+    "slack_token_file", "slack_webhook_url", "slack_webhook_url_file", "slack_base_url", "slack_timeout", "lease",
+    "reconcile_grace", "dedup_window", "serve_host", "serve_port", "serve_tokens_file", "serve_trusted_hosts",
+    "metrics_categories",
+))  # fmt: skip
+"""What else is known: variables that are never plain, without the prefix."""
+
 _OF_SERVER: Final = ("redis_url", "data_dir", "namespace", "queue", "limits_file")
 
 
@@ -100,20 +107,33 @@ def load_some_settings() -> tuple[AnySettings, tuple[str, ...]]:
     return load_settings(for_posts=False)
 
 
-def load_server_settings() -> AnySettings:
-    """Where the server, the namespace and the limits are; other settings are not looked at. Raises ``ConfigError``."""
-    plain = plain_settings(os.environ, ENV_FILE, _OF_SERVER)
+def load_producer_settings() -> tuple[AnySettings, tuple[str, ...]]:
+    """As ``load_some_settings``, without a word about the token: no producer posts."""
+    plain = plain_settings(os.environ, ENV_FILE)
     if plain is not None:
-        return plain
+        return plain, ()
     from dispatcher.settings.loading import load_settings
 
-    return load_settings(for_posts=False, needed=_OF_SERVER)[0]
+    return load_settings(for_posts=False, warns_of_token=False)
+
+
+def load_server_settings() -> tuple[AnySettings, tuple[str, ...]]:
+    """Where the server, the namespace and the limits are, and warnings; of other settings only the names are looked at.
+
+    Raises ``ConfigError``.
+    """
+    plain = plain_settings(os.environ, ENV_FILE, _OF_SERVER)
+    if plain is not None:
+        return plain, ()
+    from dispatcher.settings.loading import load_settings
+
+    return load_settings(for_posts=False, needed=_OF_SERVER)
 
 
 def plain_settings(env: Mapping[str, str], env_file: Path | None, needed: Collection[str] = ()) -> PlainSettings | None:
     """The settings, where all that is set is plain, each under one name and in one place; else None.
 
-    Where some are ``needed``, only these are looked at.
+    Where some are ``needed``, only the values of these are looked at.
     """
     from_file, warnings, faults = read_env_file(env_file)
     if warnings or faults:
@@ -123,10 +143,9 @@ def plain_settings(env: Mapping[str, str], env_file: Path | None, needed: Collec
         for name, text in place.items():
             is_ours = name.upper().startswith(_PREFIX)
             setting = name.removeprefix(_PREFIX).lower() if is_ours else _OTHER_NAMES.get(name)
-            if setting is None or (needed and setting not in needed):
+            if setting is None or (needed and setting not in needed and _is_known(name, setting)):
                 continue
-            is_known = name == f"{_PREFIX}{setting.upper()}" or not is_ours
-            if not is_known or setting in found or not re.fullmatch(_PLAIN.get(setting, "(?!)"), text):
+            if not _is_known(name, setting) or setting in found or not re.fullmatch(_PLAIN.get(setting, "(?!)"), text):
                 return None
             found[setting] = text
     return PlainSettings(
@@ -138,6 +157,12 @@ def plain_settings(env: Mapping[str, str], env_file: Path | None, needed: Collec
         max_waiting=int(found.get("max_waiting", 1_000_000)),
         slack_token=_secret(found.get("slack_token")),
     )
+
+
+def _is_known(name: str, setting: str) -> bool:
+    """Whether a variable of ours with this name is read, or it is another program's."""
+    is_ours = name == f"{_PREFIX}{setting.upper()}"
+    return name in _OTHER_NAMES or (is_ours and (setting in _PLAIN or setting in JUDGED))
 
 
 def _secret(text: str | None) -> PlainSecret | None:

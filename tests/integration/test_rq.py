@@ -62,8 +62,8 @@ def drain(env: dict[str, str], tmp_path: Path) -> list[dict[str, object]]:
         return worker.named("event.settled")
 
 
-def stock_worker(env: dict[str, str], redis_url: str, tmp_path: Path, *options: str) -> None:
-    """``rq worker -S json --burst`` on the normal lane."""
+def stock_worker(env: dict[str, str], redis_url: str, tmp_path: Path, *options: str) -> str:
+    """``rq worker -S json --burst`` on the normal lane; what it says on stderr."""
     path = Path(sys.executable).with_name("rq")
     done = subprocess.run(
         [path, "worker", "-S", "json", "--burst", *options, "notifications"],
@@ -75,6 +75,7 @@ def stock_worker(env: dict[str, str], redis_url: str, tmp_path: Path, *options: 
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
+    return done.stderr
 
 
 def rq(command: str, redis_url: str, *options: str) -> str:
@@ -89,7 +90,8 @@ def test_a_stock_worker_posts_through_the_same_gate_and_books(
 ) -> None:
     Path(env["DISPATCHER_LIMITS_FILE"]).write_text(LIMITS.replace("limits: [10/30m]", "limits: [1/30m]"))
     Producer(redis).send_many({"category": "errors", "text": str(n), "id": f"e{n}"} for n in range(2))
-    stock_worker(env, redis_url, tmp_path)
+    said = stock_worker({**env, "DISPATCHER_QUEU": "q"}, redis_url, tmp_path)
+    assert said.count("DISPATCHER_QUEU is not a known variable") == 2, "once for each job"
     totals = balanced(redis)
     assert (totals["received"], totals["sent"], totals["dropped"]) == (2, 1, 1)
     assert [posted.text for posted in slack.ledger.posted()] == ["0"]

@@ -75,6 +75,15 @@ def test_a_setting_that_names_no_server_is_not_looked_at(redis_url: str, data_di
     assert (answer.code, answer.out[:7], answer.err) == (0, "ready: ", "")
 
 
+@pytest.mark.parametrize("options", [("--ready",), ("--ready", "--json")], ids=" ".join)
+@pytest.mark.parametrize("url", ["", "http://x"], ids=["good", "wrong"])
+def test_a_name_that_is_misspelt_is_a_warning_on_stderr(redis_url: str, url: str, options: tuple[str, ...]) -> None:
+    answer = run("health", *options, DISPATCHER_REDIS_URL=url or redis_url, DISPATCHER_QUEU="q")
+    said = "DISPATCHER_QUEU is not a known variable and is ignored; did you mean DISPATCHER_QUEUE?"
+    assert (answer.code, answer.err) == (1 if url else 0, f"dispatcher: warning: {said}\n")
+    assert answer.out.count("\n") == 1
+
+
 def pause_posting(redis: Redis) -> str:
     code, now_us = "token_revoked", round(time.time() * US)
     redis.hset(KEYS.pause, mapping={"kind": "operator", "code": code, "detail": "", "since": now_us, "probe": now_us})

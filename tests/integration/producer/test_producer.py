@@ -49,6 +49,17 @@ def test_a_producer_waits_no_longer_than_two_seconds_for_an_embedded_server_that
             os.kill(pid, signal.SIGCONT)
 
 
+def test_a_variable_that_is_misspelt_is_a_warning_where_a_producer_is_made(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISPATCHER_REDIS_URL", redis_url)
+    monkeypatch.setenv("SLACK_BOT_TOKEN", "xoxp-another-programs")
+    monkeypatch.setenv("DISPATCHER_QUEU", "q")
+    with pytest.warns(UserWarning, match="did you mean DISPATCHER_QUEUE") as caught, Producer.from_env():
+        pass
+    assert [warning.filename for warning in caught] == [__file__]
+
+
 def events(count: int, *, ids: bool = True) -> list[dict[str, str]]:
     return [{"category": "errors", "text": f"text {n}", **({"id": f"e{n}"} if ids else {})} for n in range(count)]
 

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.errors import ConfigError
-from dispatcher.settings.environment import Settings
+from dispatcher.settings.environment import Settings, variables
 from dispatcher.settings.loading import load_settings
+from dispatcher.settings.plain import JUDGED as ALSO_KNOWN
 from dispatcher.settings.plain import PlainSettings, plain_settings
 
 PLAIN = {
@@ -60,6 +61,18 @@ def test_each_setting_is_plain_or_is_known_not_to_be() -> None:
     plain = {name.removeprefix("DISPATCHER_").lower() for name in PLAIN if name.startswith("DISPATCHER_")}
     said = "add a form to _PLAIN of settings/plain.py and a value to PLAIN here, or the name to JUDGED"
     assert set(Settings.model_fields) - plain - JUDGED == set(), said
+
+
+def test_each_variable_that_is_known_is_known_here_too() -> None:
+    names = {name for variable in variables() for name in variable.names}
+    assert {f"DISPATCHER_{setting.upper()}" for setting in ALSO_KNOWN} == names - set(PLAIN)
+
+
+@pytest.mark.parametrize("name", ["DISPATCHER_REDIS_ULR", "dispatcher_batch", "DISPATCHER_QUEUE_FILE"])
+def test_a_name_that_is_not_known_is_left_to_the_full_reader_also_where_some_settings_are_needed(name: str) -> None:
+    known = {"DISPATCHER_SERVE_PORT": "x", "DISPATCHER_SLACK_TOKEN_FILE": "x", "SLACK_BOT_TOKEN": "x"}
+    assert plain_settings(known, None, ("queue",)) is not None
+    assert plain_settings({**known, name: "x"}, None, ("queue",)) is None
 
 
 def test_a_file_and_the_environment_are_plain_together(tmp_path: Path) -> None:
