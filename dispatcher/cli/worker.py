@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import click
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from dispatcher.logs.event_log import EventLog
     from dispatcher.logs.line_buffer import LineBuffer
     from dispatcher.settings.environment import Settings
+
+T = TypeVar("T")
 
 
 @click.command()
@@ -69,12 +71,15 @@ def prepared(terminal: Terminal, *, burst: bool = False) -> Iterator[Job]:
     with Interruption(has_limits=True) as interruption, interruption.outranks_errors():
         settings, warnings = load_settings()
         terminal.hide(settings.secrets())
-        try:
-            limits = open_limits(settings)
-            warnings += limits.warnings
-            sink = build_sink(settings)
-        except ConfigError as error:  # the reason may stand among the warnings
-            raise ConfigError(*error.problems, warnings=(*warnings, *error.warnings)) from error
+        limits, no_limits = _tried(lambda: open_limits(settings))
+        sink, no_sink = _tried(lambda: build_sink(settings))
+        faults = [*no_limits, *no_sink]
+        warnings += limits.warnings if limits else ()
+        if limits is None or sink is None:  # the reason may stand among the warnings
+            raise ConfigError(
+                *(problem for fault in faults for problem in fault.problems),
+                warnings=(*warnings, *(warning for fault in faults for warning in fault.warnings)),
+            ) from faults[0]
         with (
             process_log(settings.log_level, settings.log_format, settings.secrets(), text=settings.log_text) as (
                 log,
@@ -83,6 +88,14 @@ def prepared(terminal: Terminal, *, burst: bool = False) -> Iterator[Job]:
             open_server(settings, start=True, within_s=REACH_S) as server,
         ):
             yield Job(settings, limits, server, sink, log, lines, (*warnings, *server.warnings), burst, interruption)
+
+
+def _tried(make: Callable[[], T]) -> tuple[T | None, list[ConfigError]]:
+    """What is made, or the fault that keeps it from being made, to be told with others."""
+    try:
+        return make(), []
+    except ConfigError as error:
+        return None, [error]
 
 
 class Sibling(Protocol):
