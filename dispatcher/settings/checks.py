@@ -21,7 +21,7 @@ from dispatcher.server.urls import SENTINEL, SENTINEL_EXPECTED, SentinelAddress,
 
 REDIS_URL_EXPECTED: Final = f"redis://HOST:PORT/DB, rediss://HOST:PORT/DB, unix:///PATH or {SENTINEL_EXPECTED}"
 
-_LANE_ENDINGS: Final = (":high", ":low", ":intermediate")
+_LANE_ENDINGS: Final = (":high", ":low", ":intermediate", ":namespace")
 _HEADER_SAFE: Final = re.compile(r"[!-~]+")
 _QUOTES: Final = ('"', "'")
 _HOST: Final = re.compile(r"[A-Za-z0-9.:_-]{1,253}")
@@ -54,9 +54,9 @@ def home_expanded(path: Path | None) -> Path | None:
 
 
 def queue_name(name: str) -> str:
-    """A queue, not one of the lists that belong to another queue."""
+    """A queue, not one of the keys that belong to another queue."""
     if name.endswith(_LANE_ENDINGS):
-        raise ValueError(f"expected the queue itself, not a list that ends in {' or '.join(_LANE_ENDINGS)}")
+        raise ValueError(f"expected the queue itself, not a key that ends in {' or '.join(_LANE_ENDINGS)}")
     return name
 
 

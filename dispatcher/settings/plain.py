@@ -28,7 +28,7 @@ _PORT: Final = "(?::(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}))?"
 _WORD: Final = "(?:[A-Za-z0-9_.-]|%[0-9A-Fa-f]{2})+"
 _LOGIN: Final = f"(?:(?:{_WORD})?:{_WORD}@)?"
 _PATH: Final = "[A-Za-z0-9_./-]+"
-_NAME: Final = "(?!.*:(?:high|low|intermediate)$)[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}"
+_NAME: Final = "(?!.*:(?:high|low|intermediate|namespace)$)[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}"
 
 _PLAIN: Final = {
     "redis_url": rf"rediss?://{_LOGIN}{_HOST}{_PORT}(?:/[0-9]{{0,3}})?"

@@ -288,8 +288,14 @@ def test_a_redis_url_is_kept_as_it_is(url: str) -> None:
         pytest.param(
             {"DISPATCHER_QUEUE": "mail:high"},
             "DISPATCHER_QUEUE is 'mail:high', "
-            "expected the queue itself, not a list that ends in :high or :low or :intermediate",
+            "expected the queue itself, not a key that ends in :high or :low or :intermediate or :namespace",
             id="lane instead of queue",
+        ),
+        pytest.param(
+            {"DISPATCHER_QUEUE": "mail:namespace"},
+            "DISPATCHER_QUEUE is 'mail:namespace', "
+            "expected the queue itself, not a key that ends in :high or :low or :intermediate or :namespace",
+            id="the namespace of another queue",
         ),
         pytest.param(
             {"DISPATCHER_SLACK_TOKEN": WEBHOOK},

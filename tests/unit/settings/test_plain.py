@@ -92,6 +92,7 @@ def test_a_file_and_the_environment_are_plain_together(tmp_path: Path) -> None:
         pytest.param({"DISPATCHER_BATCH": "many"}, id="a wrong value of a worker"),
         pytest.param({"DISPATCHER_BATCH": "0"}, id="a wrong number"),
         pytest.param({"DISPATCHER_QUEUE": "x:high"}, id="a lane"),
+        pytest.param({"DISPATCHER_QUEUE": "x:namespace"}, id="the namespace of another queue"),
         pytest.param({"DISPATCHER_LEASE": "30"}, id="a setting that others decide about"),
         pytest.param({"DISPATCHER_SLACK_TOKEN_FILE": "token"}, id="a file to be read"),
         pytest.param({"DISPATCHER_SLACK_TOKEN": "xoxp-1"}, id="a token with a warning"),
