@@ -151,7 +151,6 @@ $(DEPLOY): deploy/requirements.txt
 	@$(PYTHON) -m venv build/deploy
 	@build/deploy/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	@touch $@
-	@touch $@
 
 $(NODE): tests/docs/node/package.json tests/docs/node/package-lock.json
 	@rm -rf build/node && mkdir -p build/node && cp tests/docs/node/package*.json build/node
