@@ -47,6 +47,11 @@ class Once:
     then: Then = Then.DROP
 
     @property
+    def is_by_text(self) -> bool:
+        """Whether events with the same text are about the same thing."""
+        return self.by == BY_TEXT
+
+    @property
     def is_counting(self) -> bool:
         """Whether repeats are counted in the message of the first one."""
         return self.then is Then.EDIT
@@ -65,7 +70,7 @@ class Once:
         return ONCE_PREFIX + digest_of(category, *by, *about)
 
     def _about(self, event: Event) -> tuple[str, ...] | None:
-        if self.by == BY_TEXT:
+        if self.is_by_text:
             text = without_volatile(event.text)
             return (text,) if text else None
         if self.by == BY_KEY:

@@ -122,6 +122,11 @@ class CategoryRule:
     fallback: str | None = None
 
     @property
+    def repeats_by_text(self) -> bool:
+        """Whether an event repeats an earlier one that has the same text."""
+        return self.once is not None and self.once.is_by_text
+
+    @property
     def counts_repeats(self) -> bool:
         """Whether repeats of an event are counted in its message."""
         return self.once is not None and self.once.is_counting

@@ -20,7 +20,11 @@ _BLOCK: Final = 1_000
 
 
 class Details(NamedTuple):
-    """What an event says of itself, beside its time and category; each as ``Event`` has it."""
+    """What an event says of itself, beside its time and category; each as ``Event`` has it.
+
+    But ``text`` stands for all texts that differ in nothing but what differs between repeats: '' where nothing else is
+    there, None where the text is not known or nothing depends on it.
+    """
 
     priority: str = Lane.NORMAL.value
     labels: tuple[tuple[str, str], ...] = ()
@@ -29,6 +33,7 @@ class Details(NamedTuple):
     max_age: float | None = None
     dedup_key: str | None = None
     status: str | None = None
+    text: str | None = None
 
     @property
     def is_remarkable(self) -> bool:

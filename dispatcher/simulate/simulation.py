@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -72,13 +73,15 @@ def private_server() -> Iterator[Client]:
 class Simulated:
     """The result: the ``course``, and the ``slack`` that was posted to.
 
-    Made-up time is ``shift_us`` after the trace's.
+    Made-up time is ``shift_us`` after the trace's. ``untold`` counts, by category, the events whose text the trace does
+    not say though it decides which of them are repeats: none of them was taken for one.
     """
 
     policy: Policy
     course: Course
     slack: SimulatedSlack
     shift_us: int
+    untold: Counter[str] = field(default_factory=Counter)
 
 
 def simulate(  # noqa: PLR0913 - what may differ between runs, by name
@@ -109,7 +112,7 @@ def simulate(  # noqa: PLR0913 - what may differ between runs, by name
     run = _Run(fleet, course, Refused(policy, fleet.workers[0].prefilter, clock, course.has_line), merges=merges)
     run.play(trace, shift_us, instant_us, advance)
     client.flushall()
-    return Simulated(policy, course, slack, shift_us)
+    return Simulated(policy, course, slack, shift_us, run.untold)
 
 
 class _Run:
@@ -128,6 +131,11 @@ class _Run:
         self._certain_us = 0
         """Until when all that is pending is refused for certain; 0 if some of it is not."""
         self._next_us: int | None = fleet.work()
+
+    @property
+    def untold(self) -> Counter[str]:
+        """See ``Simulated``."""
+        return self._jobs.untold
 
     def play(self, trace: Iterable[Arrival], shift_us: int, instant_us: int, advance: Callable[[int], None]) -> None:
         """Offer all events, each at its instant, and let time pass until what was admitted is posted."""
@@ -180,6 +188,7 @@ class _Run:
         if not arrival.category:
             self._course.repeat(arrival, self._clock.now_us)
             return
+        arrival = self._jobs.told(arrival)
         certain_us = self._refused.until_us(arrival) if self._merges else 0
         if not self._pending:
             self._certain_us = certain_us
@@ -225,10 +234,25 @@ class _Jobs:
         self._prefix = fleet.queue.job("")
         self._rows: dict[tuple[str, Details], str] = {}
         self._count = 0
+        self._texts = 0
+        self.untold: Counter[str] = Counter()
+        """See ``Simulated``."""
 
     def id_of(self, job: Job) -> str:
         """The id of a job."""
         return job.key.removeprefix(self._prefix)
+
+    def told(self, arrival: Arrival) -> Arrival:
+        """The event with the text by which it is a repeat or not: one of its own where the trace does not say it."""
+        text = arrival.details.text
+        if not self._policy.rule(arrival.category).repeats_by_text:
+            return arrival if text is None else arrival._replace(details=arrival.details._replace(text=None))
+        if text:
+            return arrival
+        self._texts += 1
+        if text is None:
+            self.untold[arrival.category] += 1
+        return arrival._replace(details=arrival.details._replace(text=f"{_TEXT}{self._texts}"))
 
     def aged(self, pending: tuple[str, Job, Arrival, int], now_us: int) -> Job:
         """The job of an event that came earlier than now: what waits too long ends as if it had been taken then."""
@@ -260,7 +284,7 @@ def _event(arrival: Arrival) -> Event:
     details = arrival.details
     return Event(
         arrival.category,
-        _TEXT,
+        details.text or _TEXT,
         id=details.id,
         channel=details.channel,
         priority=Lane(details.priority),

@@ -17,6 +17,7 @@ from math import isfinite
 from typing import Any, BinaryIO, Final
 
 from dispatcher.core.event import Event
+from dispatcher.core.once import digest_of, without_volatile
 from dispatcher.core.units import CATEGORY, CATEGORY_WORDS, US
 from dispatcher.errors import DispatcherError, InvalidEvent
 from dispatcher.jsonio import NotPlain, decode
@@ -30,10 +31,10 @@ LAST_S: Final = 4_102_444_800
 
 _TIME: Final = "seconds since 1970 or ISO 8601 with a zone, for example 2026-01-31T12:00:00Z"
 _CHECKED: Final = ("priority", "labels", "id", "channel", "max_age", "dedup_key", "status")
-_IGNORED: Final = ("text", "v")
+_IGNORED: Final = ("v",)
 """What events have and a trace may have, but nothing depends on."""
 
-_KNOWN: Final = frozenset(("time", "category", *_CHECKED, *_IGNORED))
+_KNOWN: Final = frozenset(("time", "category", "text", *_CHECKED, *_IGNORED))
 _LABEL: Final = re.compile(r"labels?\.(.+)")
 _SETTLED: Final = "event.settled"
 
@@ -42,8 +43,16 @@ class TraceError(DispatcherError):
     """The trace is not what was expected; the message says in which line, and if it can, in which column."""
 
 
-def read_trace(file: BinaryIO, name: str, into: Arrivals, advance: Callable[[int], None] = lambda _: None) -> None:
+def read_trace(
+    file: BinaryIO,
+    name: str,
+    into: Arrivals,
+    advance: Callable[[int], None] = lambda _: None,
+    needs_text: Callable[[str], bool] = lambda _: False,
+) -> None:
     """Read a whole trace called ``name`` into ``into``; ``advance`` is told how many bytes were read.
+
+    ``needs_text`` says of which categories the texts are read: that takes its time, and they matter to few limits.
 
     Raises ``TraceError``. Lines of a log that tell of no event's end are left out.
     """
@@ -52,7 +61,7 @@ def read_trace(file: BinaryIO, name: str, into: Arrivals, advance: Callable[[int
     if first is None:
         raise TraceError(f"{name}: line 1: nothing here, expected JSON lines, or CSV with a header")
     read = _read_json if first[1].startswith((b"{", b"[")) else _read_csv
-    for arrival in read(chain([first], lines), name):
+    for arrival in read(chain([first], lines), name, needs_text):
         into.add(arrival)
     if not len(into):
         raise TraceError(f"{name}: line {first[0]}: no event here or below, expected at least one")
@@ -72,7 +81,7 @@ def _lines(file: BinaryIO, name: str, advance: Callable[[int], None]) -> Iterato
             yield number, line
 
 
-def _read_json(lines: Iterator[tuple[int, bytes]], name: str) -> Iterator[Arrival]:
+def _read_json(lines: Iterator[tuple[int, bytes]], name: str, needs_text: Callable[[str], bool]) -> Iterator[Arrival]:
     for number, line in lines:
         try:
             row = decode(line)
@@ -81,7 +90,7 @@ def _read_json(lines: Iterator[tuple[int, bytes]], name: str) -> Iterator[Arriva
         if not isinstance(row, dict):
             raise TraceError(f"{name}: line {number}, column 1: {_shown(row)}, expected a JSON object")
         try:
-            arrival = _logged(row, number) if "event" in row else _arrival(row, number)
+            arrival = _logged(row, number) if "event" in row else _arrival(row, number, needs_text)
         except _Fault as fault:
             raise TraceError(f"{name}: line {number}, column {_column(line, fault.key)}: {fault}") from None
         if arrival is not None:
@@ -115,7 +124,7 @@ class _Fault(Exception):
         self.key = key
 
 
-def _arrival(row: dict[str, Any], line: int) -> Arrival:
+def _arrival(row: dict[str, Any], line: int, needs_text: Callable[[str], bool]) -> Arrival:
     """An event of a trace."""
     if not row.keys() <= _KNOWN:
         key = min(row.keys() - _KNOWN)
@@ -124,7 +133,16 @@ def _arrival(row: dict[str, Any], line: int) -> Arrival:
         raise _Fault(key, f"the key {_shown(key)} is not known; {hint}")
     at_us, category = _time_us(row, "time"), _category(row)
     said = {name: row[name] for name in _CHECKED if row.get(name) is not None}
-    return Arrival(at_us, line, category, _details(category, said) if said else PLAIN)
+    details = _details(category, said) if said else PLAIN
+    if isinstance(text := row.get("text"), str) and needs_text(category):
+        details = details._replace(text=_told(text))
+    return Arrival(at_us, line, category, details)
+
+
+def _told(text: str) -> str:
+    """What stands for the text: one word, which is no number, since those are what differs between repeats."""
+    left = without_volatile(text)
+    return f"text{digest_of(left)}" if left else ""
 
 
 def _logged(row: dict[str, Any], line: int) -> Arrival | None:
@@ -183,7 +201,7 @@ def _shown(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."  # noqa: PLR2004 - of a message
 
 
-def _read_csv(lines: Iterator[tuple[int, bytes]], name: str) -> Iterator[Arrival]:
+def _read_csv(lines: Iterator[tuple[int, bytes]], name: str, needs_text: Callable[[str], bool]) -> Iterator[Arrival]:
     rows = _csv_rows(lines, name)
     line, first = next(rows)
     header = [cell.strip() for cell in first]
@@ -202,7 +220,7 @@ def _read_csv(lines: Iterator[tuple[int, bytes]], name: str) -> Iterator[Arrival
             said = f"{len(cells)} columns, expected {len(header)} as the header has"
             raise TraceError(f"{name}: line {line}, column {min(len(cells), len(header)) + 1}: {said}")
         try:
-            yield _arrival(_cells(header, cells), line)
+            yield _arrival(_cells(header, cells), line, needs_text)
         except _Fault as fault:
             place = next((n for n, column in enumerate(header, 1) if column.partition(".")[0] == fault.key), 1)
             raise TraceError(f"{name}: line {line}, column {place}: {fault}") from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -60,7 +60,7 @@ def run(terminal: Terminal, asked: Asked) -> int:
             settings = settings_in_force(terminal)
             proposed = _read(terminal, asked.limits, settings)
             before = _other(terminal, asked.against, settings)
-            _fill(terminal, asked, settings, arrivals)
+            _fill(terminal, asked, settings, arrivals, [each.policy for each in (proposed, before) if each is not None])
         except (TraceError, CasesError) as error:
             raise Ended(USAGE, str(error)) from None
         client = stack.enter_context(private_server())
@@ -90,8 +90,12 @@ def _other(terminal: Terminal, against: str | None, settings: Settings) -> Loade
         return open_desk(settings, server).limits()
 
 
-def _fill(terminal: Terminal, asked: Asked, settings: Settings, arrivals: Arrivals) -> None:
-    """Read the whole trace."""
+def _fill(terminal: Terminal, asked: Asked, settings: Settings, arrivals: Arrivals, policies: Sequence[Policy]) -> None:
+    """Read the whole trace, for a simulation by each of these policies."""
+
+    def needs_text(category: str) -> bool:
+        return any(policy.rule(category).repeats_by_text for policy in policies)
+
     if asked.recorded_us is not None:
         span = format_duration(asked.recorded_us)
         with server_to_look_at(terminal, settings) as server:
@@ -106,7 +110,7 @@ def _fill(terminal: Terminal, asked: Asked, settings: Settings, arrivals: Arriva
         progress_bar(size, is_wanted=not asked.as_json) as progress,
     ):
         progress.show(f"reading {name}")
-        read_trace(file, name, arrivals, progress.advance)
+        read_trace(file, name, arrivals, progress.advance, needs_text)
 
 
 @contextmanager
@@ -149,6 +153,7 @@ class _Answer:
         after = self._simulated(self._arrivals, self._proposed.policy, "after", ends)
         if asked.events is not None and ends is not None:
             ends.write(asked.events)
+        self._warn(after if before is None else before, after)
         failures = [failure for case in cases if (failure := case.failure(after.course)) is not None]
         if asked.svg is not None:
             title = f"{len(self._arrivals):,} events by {self._named(self._proposed)}"
@@ -170,6 +175,13 @@ class _Answer:
         for failure in failures:
             terminal.fail(f"{asked.expect}: {failure}")
         return DOES_NOT_HOLD if failures else DONE
+
+    def _warn(self, *runs: Simulated) -> None:
+        """Say which repeats could not be seen."""
+        untold = {name: count for run in runs for name, count in run.untold.items()}
+        for name, count in sorted(untold.items()):
+            events = f"{count:,} {'event' if count == 1 else 'events'}"
+            self._terminal.warn(f"the trace has no text of {events} of {name}: no repeats by text are seen among them")
 
     def _simulated(self, trace: Trace, policy: Policy, word: str, ends: Ends | None = None) -> Simulated:
         with progress_bar(len(trace), is_wanted=not self._asked.as_json) as progress:

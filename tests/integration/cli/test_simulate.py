@@ -110,6 +110,22 @@ def test_each_event_is_written_with_its_end(inside: InProcess, tmp_path: Path) -
     ]
 
 
+def test_repeats_by_text_are_told_by_the_texts_of_the_trace_and_missing_texts_are_warned_of(
+    inside: InProcess, tmp_path: Path
+) -> None:
+    (tmp_path / "once.yaml").write_text("defaults: {limits: [], once: {by: text, per: 4h}}\n", encoding="utf-8")
+    texts = ["disk 90 % full", "disk 91 % full", "no route to db1"]
+    rows = [{"time": n, "category": "errors", "text": text} for n, text in enumerate(texts)]
+    (tmp_path / "texts.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    (tmp_path / "texts.csv").write_text("time,category,text\n" + "".join(f"0,errors,{text}\n" for text in texts))
+    for trace in ("texts.jsonl", "texts.csv"):
+        after = inside.json("simulate", trace, "--limits", "old.yaml", "--against", "once.yaml")["before"]
+        assert (after["sent"], after["dropped"]) == (2, 1)
+    note = "dispatcher: warning: the trace has no text of {} of {}: no repeats by text are seen among them\n"
+    said = note.format("3 events", "errors") + note.format("1 event", "news")
+    assert inside.json("simulate", "trace.jsonl", "--limits", "once.yaml", said=said)["after"]["sent"] == 4
+
+
 def test_a_case_that_does_not_hold_fails_the_command(inside: InProcess, tmp_path: Path) -> None:
     cases = tmp_path / "cases.yaml"
     cases.write_text("- {category: errors, outcome: sent, min: 2}\n", encoding="utf-8")

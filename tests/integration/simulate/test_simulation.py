@@ -184,6 +184,23 @@ def test_a_repeated_id_is_a_duplicate(redis: Database) -> None:
     assert (total.offered, total.sent, total.duplicate) == (3, 2, 1)
 
 
+BY_TEXT = "global: {limits: []}\ndefaults: {limits: [], once: {by: text, per: 4h}%s}"
+
+
+@pytest.mark.parametrize("on_limit", ["", ", on_limit: defer", ", on_limit: digest"])
+def test_repeats_by_text_are_those_whose_text_is_the_same(redis: Database, on_limit: str) -> None:
+    texts = ["texta", "textb", "texta", "", "", None, None]
+    with Arrivals() as arrivals:
+        for line, text in enumerate(texts, 1):
+            arrivals.add(Arrival((START_S + line) * US, line, "logs", Details(text=text)))
+        ends: dict[int, str] = {}
+        simulated = simulate(
+            redis, arrivals, policy(BY_TEXT % on_limit), ended=lambda line, _, reason: ends.update({line: reason})
+        )
+    assert ends == {1: "ok", 2: "ok", 3: "repeat", 4: "ok", 5: "ok", 6: "ok", 7: "ok"}
+    assert simulated.untold == {"logs": 2}
+
+
 def test_a_trace_that_counts_from_zero_is_as_any_other(redis: Database) -> None:
     with Arrivals() as arrivals:
         for line, at_s in enumerate((0, 1, 61), 1):

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from dispatcher.core.once import without_volatile
 from dispatcher.core.units import US
 from dispatcher.simulate.arrivals import PLAIN, Arrival, Arrivals, Details, Part
 from dispatcher.simulate.trace import MOST_BYTES, TraceError, read_trace
@@ -46,6 +47,25 @@ def test_what_else_an_event_says_of_itself_is_kept(arrivals: Arrivals) -> None:
     (arrival,) = read(json.dumps({"time": 0, "category": "errors", **said}), arrivals)
     assert arrival.details == Details(id="a", channel="#ops", max_age=1800.0, dedup_key="db1", status="firing")
     assert arrival.details.is_remarkable
+
+
+def test_a_text_is_kept_as_what_repeats_have_in_common_and_only_where_it_matters(arrivals: Arrivals) -> None:
+    told = [
+        ("errors", "disk 90 % full on db1"),
+        ("errors", "disk  91 % full on db1"),
+        ("errors", "disk 91 % full on db2"),
+        ("errors", "deadbeef12345678"),
+        ("errors", ""),
+        ("errors", None),
+        ("news", "disk 90 % full on db1"),
+    ]
+    lines = "\n".join(json.dumps({"time": 0, "category": category, "text": text}) for category, text in told)
+    read_trace(io.BytesIO(lines.encode()), "trace", arrivals, needs_text=lambda category: category == "errors")
+    texts = [each.details.text for each in arrivals]
+    assert texts[0] == texts[1]
+    assert len(set(texts[1:4])) == 3
+    assert all(text and without_volatile(text) == text for text in texts[:4])
+    assert texts[4:] == ["", None, None]
 
 
 def test_a_log_says_when_each_event_was_first_seen(arrivals: Arrivals) -> None:
