@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from dispatcher.core.event import MAX_KEY, MAX_LABELS, in_words
+from dispatcher.core.rendering import MAX_TEXT, escape
 from dispatcher.core.strict_json import read_json
 from dispatcher.core.units import Lane
 from dispatcher.errors import InvalidEvent
@@ -143,13 +144,31 @@ def _lines(
         yield f"[{state}] {_said(alerts[0], {})}"
         yield from _links(alerts[0])
         return
-    yield f"[{state}] {_title(shared, notification)}"
-    for alert in sorted(alerts, key=_is_resolved)[:MOST_SHOWN]:
-        yield f"- {'resolved: ' if firing and _is_resolved(alert) else ''}{_said(alert, shared)}"
-    if more := max(0, len(alerts) - MOST_SHOWN) + left_out:
-        yield f"and {more} more"
-    if runbook := _texts(notification, "commonAnnotations").get("runbook_url"):
-        yield f"Runbook: {runbook}"
+    head = f"[{state}] {_title(shared, notification)}"
+    named = sorted(alerts, key=_is_resolved)[:MOST_SHOWN]
+    lines = [f"- {'resolved: ' if firing and _is_resolved(each) else ''}{_said(each, shared)}" for each in named]
+    more = max(0, len(alerts) - MOST_SHOWN) + left_out
+    tail = [*([f"and {more} more"] if more else []), *_links_of_all(alerts, notification)]
+    room = MAX_TEXT - len(escape("\n".join((head, *lines, *tail))))
+    yield head
+    for line, alert in zip(lines, named, strict=True):
+        links = ""
+        for link in (f" · {each}" for each in _links(alert) if each not in tail):
+            if len(escape(link)) <= room:
+                room -= len(escape(link))
+                links += link
+        yield line + links
+    yield from tail
+
+
+def _links_of_all(alerts: Sequence[Any], notification: Mapping[str, Any]) -> list[str]:
+    """The links that several alerts share."""
+    first, *others = [list(_links(alert)) for alert in alerts]
+    links = [link for link in first if others and all(link in each for each in others)]
+    runbook = _texts(notification, "commonAnnotations").get("runbook_url")
+    if runbook and not any(link.startswith("Runbook: ") for link in links):
+        links.append(f"Runbook: {runbook}")
+    return links
 
 
 def _title(shared: Mapping[str, str], notification: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from dispatcher.core.rendering import MAX_TEXT, escape
 from dispatcher.server.keys import Keys
 from dispatcher.web import alertmanager
 from tests.integration.web.test_ingest import payload
@@ -74,7 +75,7 @@ def test_many_alerts_are_one_message_that_names_ten_and_counts_the_others(
     lines = event["text"].split("\n")
     assert event["category"] == "disks"
     assert lines[0] == f"[FIRING {shown}] DiskFull"
-    assert lines[1] == "- disk full on db0 (instance=db0)"
+    assert lines[1] == "- disk full on db0 (instance=db0) · Source: http://prometheus/graph?g0.expr=0"
     assert (len(lines), lines[-1]) == (2 + min(shown, 10), f"and {more} more")
 
 
@@ -105,17 +106,21 @@ def test_a_group_is_one_subject_and_news_where_other_alerts_fire_than_before() -
 def test_a_group_is_not_over_as_long_as_alerts_that_were_left_out_may_fire(serving: Serving, redis: Database) -> None:
     (event,) = sent(serving, redis, notification(alert(1, "resolved"), status="resolved", truncatedAlerts=5))
     assert event["dedup_key"] == '{}:{alertname="DiskFull"}'
-    assert event["text"] == "[1 resolved, 5 left out] DiskFull\n- disk full on db1 (instance=db1)\nand 5 more"
+    assert event["text"] == (
+        "[1 resolved, 5 left out] DiskFull\n"
+        "- disk full on db1 (instance=db1) · Source: http://prometheus/graph?g0.expr=1\n"
+        "and 5 more"
+    )
     assert "status" not in event
 
 
 def test_of_many_alerts_those_that_fire_are_named_first(serving: Serving, redis: Database) -> None:
     ended = [alert(n, "resolved") for n in range(10)]
-    (event,) = sent(serving, redis, notification(*ended, alert(11), alert(12)))
+    (event,) = sent(serving, redis, notification(*ended, *(alert(n, generatorURL="") for n in (11, 12))))
     assert [line for line in event["text"].split("\n") if line.startswith("-")][:3] == [
         "- disk full on db11 (instance=db11)",
         "- disk full on db12 (instance=db12)",
-        "- resolved: disk full on db0 (instance=db0)",
+        "- resolved: disk full on db0 (instance=db0) · Source: http://prometheus/graph?g0.expr=0",
     ]
 
 
@@ -185,6 +190,37 @@ def test_grafanas_links_and_the_category_of_a_label_are_used(serving: Serving, r
     (event,) = sent(serving, redis, body)
     assert (event["category"], event["priority"]) == ("graphs", "low")
     assert event["text"].endswith("Dashboard: https://grafana/d/1\nSilence: https://grafana/silence")
+
+
+def test_of_several_alerts_each_has_its_links_and_what_they_share_stands_once(
+    serving: Serving, redis: Database
+) -> None:
+    alerts = [
+        alert(n, generatorURL="http://prometheus/rule", silenceURL=f"https://grafana/s/{n}", dashboardURL="no link")
+        for n in (1, 2)
+    ]
+    book = {"runbook_url": "https://runbooks/disk"}
+    alerts[0]["annotations"] |= book
+    (event,) = sent(serving, redis, notification(*alerts, commonAnnotations=book))
+    assert event["text"].split("\n") == [
+        "[FIRING 2] DiskFull",
+        "- disk full on db1 (instance=db1) · Silence: https://grafana/s/1",
+        "- disk full on db2 (instance=db2) · Silence: https://grafana/s/2",
+        "Source: http://prometheus/rule",
+        "Runbook: https://runbooks/disk",
+    ]
+
+
+def test_links_that_no_longer_fit_into_a_message_are_left_out_whole(serving: Serving, redis: Database) -> None:
+    urls = [f"https://grafana/s?{'&' * 130}={n}" for n in range(10)]
+    alerts = [alert(n, generatorURL="", silenceURL=url) for n, url in enumerate(urls)]
+    (event,) = sent(serving, redis, notification(*alerts, truncatedAlerts=3))
+    assert len(escape(event["text"])) <= MAX_TEXT
+    assert "and 3 more" in event["text"]
+    shown = [line.partition(" · Silence: ")[2] for line in event["text"].split("\n") if line.startswith("-")]
+    assert shown[0] == urls[0]
+    assert shown[-1] == ""
+    assert set(shown) <= {"", *urls}
 
 
 def test_retries_and_the_other_one_of_a_pair_are_folded_for_five_minutes(serving: Serving, redis: Database) -> None:
