@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from dispatcher.core.limits import Denied, Reason
-from dispatcher.core.policy import GLOBAL_SCOPE, OnLimit, Policy, limit_reason
+from dispatcher.core.policy import GLOBAL_SCOPE, OnLimit, Policy, is_quiet_line, limit_reason
 from dispatcher.core.states import (
     DeadLettered,
     Digested,
@@ -43,7 +43,9 @@ MOST_CHANNELS: Final = 1_000
 OnEnd: TypeAlias = Callable[[int, str, str], None]
 """Told of each event: its line, its outcome, and the reason."""
 
-_TOLD_BY_OTHERS: Final = frozenset({Reason.REPEAT.value, Reason.RESOLVED.value, Reason.UNPOSTED.value})
+_BY_NO_LIMIT: Final = frozenset({Reason.REPEAT.value, Reason.RESOLVED.value, Reason.UNPOSTED.value, Reason.QUIET.value})
+_FOR_CHANNEL: Final = frozenset({Reason.PACE, Reason.COOLDOWN, Reason.RETRY})
+"""Why an event waits that was admitted."""
 
 
 @dataclass(slots=True)
@@ -55,6 +57,9 @@ class _Live:
     category: str
     reason: str = ""
     was_deferred: bool = False
+    """Whether it waited for room."""
+    was_kept: bool = False
+    """Whether it waited for anything before it was admitted: room, the end of quiet hours, or that of a digest."""
     waits_in: str = ""
     """The category in whose line it waits for room."""
 
@@ -78,8 +83,9 @@ class Course:
             (GLOBAL_SCOPE, str(each)): Fullest(each) for each in policy.global_limits
         }
         """By scope and limit."""
-        self.told_by_others: Counter[str] = Counter()
-        """By category, how many ended unsent with nothing left to tell: repeats, and what a recovery made needless."""
+        self.by_no_limit: Counter[str] = Counter()
+        """By category, how many ended unsent whatever the numbers of the limits are: repeats, what a recovery made
+        needless, and what quiet hours dropped, digested, or held for too long."""
         self.unnamed_duplicates = 0
         self.denials: list[Denied] = []
         """What refused events, since this was last emptied."""
@@ -174,9 +180,14 @@ class Course:
         for each in events:
             leased = each.candidate.leased
             if not leased.is_digest_message:
-                category = leased.event.category
-                defers = each.scope is not None and self._policy.rule(category).on_limit is OnLimit.DEFER
-                self._wait(leased.name, each.reason, line=category if defers else "")
+                self._wait(leased.name, each.reason, line=leased.event.category if self._defers(each) else "")
+
+    def _defers(self, waiting: Waiting) -> bool:
+        """Whether it waits for room: in a line, and neither for quiet hours nor, as a buffered single, for others."""
+        if waiting.scope is None or waiting.reason is Reason.QUIET:
+            return False
+        leased = waiting.candidate.leased
+        return self._policy.rule(leased.event.category).on_limit is OnLimit.DEFER or is_quiet_line(leased.line)
 
     def lost(self, events: Sequence[Leased | Undecodable]) -> None:
         """See ``ports.Observer``: there is nobody to whom an event could be lost."""
@@ -215,7 +226,7 @@ class Course:
                 self._send(leased, settlement)
             case Dropped(Denied() as denied):
                 self._suppress(name, "dropped", denied)
-            case DeadLettered(denied=Denied() as denied):
+            case DeadLettered(reason, denied=Denied() as denied) if reason is limit_reason(denied.scope):
                 self._suppress(name, "dead", denied)
             case Dropped(reason=reason):
                 self._let_go(name, "dropped", reason)
@@ -233,8 +244,10 @@ class Course:
         self._post(leased.event.category, settlement)
         live = self._live[leased.name]
         self.series[live.category].sent[self.bars.place(self._clock.now_us)] += 1
-        delays = self.delays if live.was_deferred else self._channel(settlement).delays
-        delays.add(self._clock.now_us - live.at_us)
+        if live.was_deferred:
+            self.delays.add(self._clock.now_us - live.at_us)
+        elif not live.was_kept:
+            self._channel(settlement).delays.add(self._clock.now_us - live.at_us)
         self._end(leased.name, "sent", Reason.OK.value)
 
     def _let_go(self, name: str, outcome: str, reason: Reason) -> None:
@@ -253,6 +266,7 @@ class Course:
         if not live.reason:
             self._held[live.category] += 1
         live.reason = reason.value
+        live.was_kept |= reason not in _FOR_CHANNEL
         if line and not live.was_deferred:
             live.was_deferred = True
             self.categories[live.category].deferred += 1
@@ -271,7 +285,8 @@ class Course:
             self._held[live.category] -= 1
         counts = self.categories[live.category]
         setattr(counts, outcome, getattr(counts, outcome) + 1)
-        self.told_by_others[live.category] += reason in _TOLD_BY_OTHERS
+        held_quiet = reason == Reason.EXPIRED.value and live.reason == Reason.QUIET.value
+        self.by_no_limit[live.category] += reason in _BY_NO_LIMIT or held_quiet
         if self._ended is not None:
             self._ended(live.line, outcome, reason)
 

@@ -178,14 +178,14 @@ def _losers(course: Course, policy: Policy, percent: float) -> dict[str, float]:
 def _lost(course: Course, policy: Policy, name: str) -> int:
     """How many were not sent when they came: dropped, digested, dead; where they wait, deferred.
 
-    Repeats, events whose failure is over, and rejected events are not counted.
+    Repeats, events whose failure is over, what quiet hours held, and rejected events are not counted.
     """
     counts = course.categories[name]
     if _rejects(policy, name):
         return 0
     if policy.rule(name).on_limit is OnLimit.DEFER:
         return counts.deferred + counts.dead - counts.expired
-    return counts.dropped + counts.digested + counts.dead - course.told_by_others[name]
+    return counts.dropped + counts.digested + counts.dead - course.by_no_limit[name]
 
 
 def _rejects(policy: Policy, name: str) -> bool:

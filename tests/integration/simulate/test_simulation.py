@@ -161,6 +161,40 @@ def test_what_waits_too_long_expires(redis: Database) -> None:
     assert (late.sent, late.deferred, late.dead, late.expired) == (1, 1, 1, 1)
 
 
+def test_what_finds_no_place_among_those_that_wait_overflows(redis: Database) -> None:
+    limits = "categories: {late: {limits: [1/10m], on_limit: defer, max_parked: 5}}"
+    ends: list[tuple[str, str]] = []
+    with trace([(0, "late")] * 20) as arrivals:
+        course = simulate(redis, arrivals, policy(limits), ended=lambda _, *end: ends.append(end)).course
+    assert Counter(ends) == {("sent", "ok"): 1, ("dead", "overflow"): 14, ("waiting", "limit:category"): 5}
+    assert course.reasons == {("dead", "overflow"): 14}
+
+
+QUIET_HOUR = 'quiet: {noon: {times: ["11:00-13:00"], zone: UTC, then: defer}}\ndefaults: {max_age: 4h, '
+
+
+@pytest.mark.parametrize("on_limit", ["drop", "defer"])
+def test_who_waits_for_quiet_hours_waits_for_no_channel_and_is_not_deferred(redis: Database, on_limit: str) -> None:
+    limits = QUIET_HOUR + f"limits: [2/1m], on_limit: {on_limit}}}"
+    course = run(redis, [(0, "a"), (1, "a"), (3_601, "other")], limits).course
+    assert (course.total.sent, course.total.deferred, course.delays.most_s) == (3, 0, 0)
+    assert course.channels["#notifications"].delays.most_s == 0
+
+
+@pytest.mark.parametrize("on_limit", ["drop", "defer"])
+def test_who_finds_no_room_after_quiet_hours_is_deferred(redis: Database, on_limit: str) -> None:
+    limits = QUIET_HOUR + f"limits: [1/1m], on_limit: {on_limit}}}"
+    course = run(redis, [(0, "a"), (0, "a"), (4_000, "other")], limits).course
+    assert (course.total.sent, course.total.deferred, course.delays.most_s) == (3, 1, 3_660)
+
+
+def test_a_single_event_that_waits_for_others_waits_for_no_channel(redis: Database) -> None:
+    limits = "categories: {told: {limits: [2/2m], on_limit: digest, digest_delay: 20s}}"
+    course = run(redis, [(0, "told"), (1, "told"), (300, "other")], limits).course
+    assert (course.total.sent, course.total.deferred) == (3, 0)
+    assert course.channels["#notifications"].delays.most_s == 0
+
+
 def test_admitted_events_are_posted_at_the_pace_of_their_channel(redis: Database) -> None:
     limits = 'channels: {"#slow": {pace: 1/10s}}\ndefaults: {limits: [], channel: "#slow"}\nglobal: {limits: []}'
     course = run(redis, [(0, "a")] * 4, limits).course
