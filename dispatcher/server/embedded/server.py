@@ -154,7 +154,8 @@ def _not_running(data_dir: Path) -> ConfigError:
 
 
 def _changed(data: DataDir, last: Record, now: ServerBinary) -> str | None:
-    if not last.flavour or (last.flavour == now.flavour and last.version <= now.version):
+    is_same = last.flavour == now.flavour and last.version[:1] == now.version[:1]
+    if not last.flavour or (is_same and last.version <= now.version):
         return None
     before = f"{last.flavour} {'.'.join(map(str, last.version))}"
     return (
