@@ -28,7 +28,6 @@ GREATER: Final = 1.5
 """On the second half of the trace no category may lose more than so many times what is promised."""
 
 ROUNDS: Final = 8
-_WINDOW: Final = Limit.parse("10/30m")
 _RAISED_BY: Final = 0.1
 
 Run = Callable[[Trace, Policy, str], Simulated]
@@ -99,12 +98,13 @@ def _times(trace: Trace, policy: Policy) -> dict[str, array[int]]:
 
 
 def _planned(times: Mapping[str, array[int]], middle_us: int, policy: Policy, percent: float) -> _Plan:
+    """Numbers for the limits that there are: what is not limited stays so."""
     plan = _Plan()
     for name, came in sorted(times.items(), key=lambda item: -len(item[1])):
-        limits = policy.rule(name).limits or (policy.longest_global or _WINDOW,)
+        limits = policy.rule(name).limits
         plan.categories[name] = [_number(came, middle_us, each, percent / len(limits), policy, name) for each in limits]
     passing = {name: _passing(came, [each.limit for each in plan.categories[name]]) for name, came in times.items()}
-    for limit in policy.global_limits or (_WINDOW,):
+    for limit in policy.global_limits:
         plan.together.append(_number_together(passing, limit))
     _guarantee(plan, passing, {name: rule.guarantee for name, rule in policy.categories.items() if name not in passing})
     return plan
@@ -157,6 +157,8 @@ def _guarantee(plan: _Plan, passing: Mapping[str, Sequence[int]], absent: Mappin
 
     ``absent`` is what was guaranteed to categories that have no events: that stays.
     """
+    if not plan.together:
+        return
     longest = max(plan.together, key=lambda number: number.limit.window_us)
     window, kept = _window(longest.limit), sum(absent.values())
     for name, came in passing.items():
@@ -260,33 +262,38 @@ def _written(
         f"# Suggested from {count:,} events of {span}: of each category at most {percent:g} % may be lost.",
         "# Nothing was put in force. What another day brings, nobody knows: look at each number.",
         "global:",
-        *_list(plan.together, document.get("global", {}), 2),
+        *_section(plan.together, document.get("global", {}), 2),
     ]
-    lines += [f"  {key}: {_value(value)}" for key, value in document.get("global", {}).items() if key != "limits"]
     lines += [f"{key}: {_value(value)}" for key, value in document.items() if key not in {"global", "categories"}]
     lines.append("categories:")
     before: Mapping[str, Any] = document.get("categories", {})
     for name in (*plan.categories, *(each for each in before if each not in plan.categories)):
         said = dict(before.get(name, {}))
-        lines.append(f"  {_value(name)}:" if name in plan.categories or said else f"  {_value(name)}: {{}}")
         if name in plan.categories:
-            lines += _list(plan.categories[name], said, 4)
-            said = {key: value for key, value in said.items() if key not in {"limits", "guarantee"}}
+            said.pop("guarantee", None)
+        content = _section(plan.categories.get(name, ()), said, 4)
         if name in plan.guarantees:
             number, why = plan.guarantees[name]
-            lines.append(f"    guarantee: {number}  # {why}")
-        lines += [f"    {key}: {_value(value)}" for key, value in said.items()]
+            content.append(f"    guarantee: {number}  # {why}")
+        lines += [f"  {_value(name)}:", *content] if content else [f"  {_value(name)}: {{}}"]
     return "\n".join(lines) + "\n"
 
 
-def _list(numbers: Sequence[_Number], said: Mapping[str, Any], indent: int) -> list[str]:
-    """The key ``limits``; limits that are not enforced stay what they were."""
+def _section(numbers: Sequence[_Number], said: Mapping[str, Any], indent: int) -> list[str]:
+    """What a section ``said``, with these numbers in its ``limits`` if there are any.
+
+    Limits that are not enforced stay what they were.
+    """
     blank = " " * indent
+    others = [f"{blank}{key}: {_value(value)}" for key, value in said.items() if key != "limits" or not numbers]
+    if not numbers:
+        return others
     shadows = [each for each in said.get("limits", ()) if isinstance(each, dict) and each.get("shadow")]
     return [
         f"{blank}limits:",
         *(f"{blank}- {number.limit}  # {number.reason}" for number in numbers),
         *(f"{blank}- {_value(shadow)}" for shadow in shadows),
+        *others,
     ]
 
 

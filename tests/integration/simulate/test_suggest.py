@@ -171,6 +171,24 @@ def test_what_the_limits_reject_stays_rejected_and_guarantees_of_who_was_silent_
     assert policy.global_limits == (Limit.parse("8/30m"),)  # 1 of known, 1 more for other days, and the guarantees
 
 
+def test_what_is_not_limited_stays_so(redis: Database, keep: Keep) -> None:
+    trace = keep([(n, name) for n in range(12) for name in ("audit", "shadow", "own", "other")])
+    shadow = [{"max": 1, "window": "1h", "shadow": True}]
+    base = {
+        "global": {"limits": []},
+        "defaults": {"limits": []},
+        "categories": {"audit": {"limits": []}, "shadow": {"limits": shadow}, "own": {"limits": ["1/1m"]}},
+    }
+    text = suggest(
+        trace, trace.halves(), json.dumps(base), PERCENT, lambda part, policy, _: simulate(redis, part, policy)
+    )
+    policy = read_limits(text, "suggested.yaml").policy
+    assert policy.global_limits == policy.defaults.limits == ()
+    assert set(policy.categories) == {"audit", "shadow", "own", "other"}
+    assert [name for name, rule in policy.categories.items() if rule.limits] == ["own"]
+    assert policy.categories["shadow"].shadows == (Limit.parse("1/1h"),)
+
+
 def test_what_cannot_be_printed_is_escaped_in_a_suggestion(redis: Database, keep: Keep) -> None:
     trace, template = keep([(0, "a")]), "\u2028{{ text }}\x85 größer"
     base = json.dumps({"categories": {"a": {"template": template}}})
