@@ -34,7 +34,9 @@ NAMESPACE: Final = "simulation"
 _LEASE_US: Final = 3_650 * 86_400 * US
 """Longer than any trace: nobody here dies."""
 
-_REMEMBER_US: Final = 86_400 * US
+REMEMBER_US: Final = 86_400 * US
+"""How long an id is remembered unless the settings say otherwise."""
+
 _MOST_WAITING: Final = 2**53
 _KEPT: Final = 1_000
 """Dead letters and decisions: nobody looks at them, and memory is bounded."""
@@ -85,6 +87,7 @@ class Fleet:
         batch: int = 128,
         senders: int = 8,
         seed: int = SEED,
+        remember_us: int = REMEMBER_US,
         watch: Callable[[Gate], Gate] = lambda gate: gate,
     ) -> None:
         self.clock = Clock() if clock is None else clock
@@ -97,7 +100,8 @@ class Fleet:
         version = versions.publish("{}", "0", by="simulation", file="-", unless=Unless.SAME).version
         self._chance = random.Random(seed)  # noqa: S311 - whose turn it is, no cryptography
         self.workers = [
-            Worker(self, client, version, f"worker-{n}", sink, observer, batch, senders, watch) for n in range(workers)
+            Worker(self, client, version, f"worker-{n}", sink, observer, batch, senders, remember_us, watch)
+            for n in range(workers)
         ]
         self._minutes: list[str] = []
         self._lifetimes = Lifetimes(client, self.keys.scope_prefix, shortest_us(policy), self.clock)
@@ -153,6 +157,7 @@ class Worker:
         observer: FleetObserver,
         batch: int,
         senders: int,
+        remember_us: int,
         watch: Callable[[Gate], Gate],
     ) -> None:
         clock = fleet.clock
@@ -163,7 +168,7 @@ class Worker:
             fleet.queue,
             owner=owner,
             lease_us=_LEASE_US,
-            remember_us=_REMEMBER_US,
+            remember_us=remember_us,
             prefilter=self.prefilter,
             clock=clock,
         )
@@ -171,7 +176,7 @@ class Worker:
             client,
             fleet.keys,
             self.outbox.leased_key,
-            remember_us=_REMEMBER_US,
+            remember_us=remember_us,
             prefilter=self.prefilter,
             clock=clock,
         )

@@ -19,7 +19,7 @@ from dispatcher.server.embedded import EmbeddedServer
 from dispatcher.simulate.arrivals import Arrival, Details
 from dispatcher.simulate.course import Course, OnEnd
 from dispatcher.simulate.figures import Bars
-from dispatcher.simulate.fleet import SEED, Clock, Fleet
+from dispatcher.simulate.fleet import REMEMBER_US, SEED, Clock, Fleet
 from dispatcher.simulate.refused import Refused
 from dispatcher.simulate.sink import SimulatedSlack
 from dispatcher.store.intake import Enqueued, Job
@@ -92,15 +92,16 @@ def simulate(  # noqa: PLR0913 - what may differ between runs, by name
     ended: OnEnd | None = None,
     advance: Callable[[int], None] = lambda _: None,
     seed: int = SEED,
+    remember_us: int = REMEMBER_US,
     instant_us: int = INSTANT_US,
     merges: bool = True,
 ) -> Simulated:
     """Run a trace on an empty server, which is empty again afterwards; ``advance`` is told how many events came.
 
     It ends when nothing that a limit admitted is still to be posted, at the end of the trace or later: what limits
-    defer then is left waiting. Arrivals of the same ``instant_us`` come together, at its beginning. ``merges=False``
-    takes each event at its own instant, also where a limit refuses it for certain: that changes nothing but the time
-    it takes.
+    defer then is left waiting. An id is remembered for ``remember_us`` after its event has ended. Arrivals of the same
+    ``instant_us`` come together, at its beginning. ``merges=False`` takes each event at its own instant, also where a
+    limit refuses it for certain: that changes nothing but the time it takes.
     """
     client.flushall()
     shift_us = _EPOCH_US if trace.first_us < _LEAST_US else 0
@@ -108,7 +109,9 @@ def simulate(  # noqa: PLR0913 - what may differ between runs, by name
     clock = Clock(first_us - first_us % instant_us)
     slack = SimulatedSlack(clock, can_update=not policy.by_webhook)
     course = Course(policy, clock, Bars(first_us, trace.last_us + shift_us), ended)
-    fleet = Fleet(client, policy, sink=slack, observer=course, clock=clock, batch=_BATCH, seed=seed)
+    fleet = Fleet(
+        client, policy, sink=slack, observer=course, clock=clock, batch=_BATCH, seed=seed, remember_us=remember_us
+    )
     run = _Run(fleet, course, Refused(policy, fleet.workers[0].prefilter, clock, course.has_line), merges=merges)
     run.play(trace, shift_us, instant_us, advance)
     client.flushall()

@@ -16,7 +16,7 @@ from dispatcher.cli.context import near, server_to_look_at, settings_in_force
 from dispatcher.cli.exits import DOES_NOT_HOLD, DONE, USAGE, Ended
 from dispatcher.cli.progress import progress_bar
 from dispatcher.cli.terminal import Terminal
-from dispatcher.core.units import format_duration
+from dispatcher.core.units import US, format_duration
 from dispatcher.simulate import picture
 from dispatcher.simulate.arrivals import Arrivals
 from dispatcher.simulate.cases import Case, CasesError, read_cases
@@ -64,7 +64,7 @@ def run(terminal: Terminal, asked: Asked) -> int:
         except (TraceError, CasesError) as error:
             raise Ended(USAGE, str(error)) from None
         client = stack.enter_context(private_server())
-        return _Answer(terminal, asked, arrivals, client, proposed, before, by_webhook=settings.by_webhook).give(cases)
+        return _Answer(terminal, asked, arrivals, client, proposed, before, settings).give(cases)
 
 
 def _text_of(path: Path) -> str:
@@ -134,10 +134,10 @@ class _Answer:
         client: Client,
         proposed: LoadedLimits,
         other: LoadedLimits | None,
-        *,
-        by_webhook: bool,
+        settings: Settings,
     ) -> None:
-        self._by_webhook = by_webhook
+        self._by_webhook = settings.by_webhook
+        self._remember_us = round(settings.dedup_window.total_seconds() * US)
         self._terminal = terminal
         self._asked = asked
         self._arrivals = arrivals
@@ -193,6 +193,7 @@ class _Answer:
                 ended=None if ends is None else ends.note,
                 advance=progress.advance,
                 seed=self._asked.seed,
+                remember_us=self._remember_us,
             )
 
     def _suggest(self, percent: float) -> str:

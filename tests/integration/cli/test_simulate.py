@@ -224,6 +224,16 @@ def test_a_picture_is_drawn_of_both(inside: InProcess, tmp_path: Path) -> None:
     assert "all events, before" in svg
 
 
+def test_ids_are_remembered_as_long_as_the_settings_say(inside: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("same.jsonl").write_text(
+        "".join(f'{{"time": {at_s}, "category": "news", "id": "one"}}\n' for at_s in (0, 5, 100)), encoding="utf-8"
+    )
+    asked = ("simulate", "same.jsonl", "--limits", "new.yaml")
+    assert inside.json(*asked)["after"]["duplicate"] == 2
+    monkeypatch.setenv("DISPATCHER_DEDUP_WINDOW", "1m")
+    assert inside.json(*asked)["after"]["duplicate"] == 1
+
+
 def test_with_a_webhook_all_is_posted_to_its_one_channel(inside: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("many.jsonl").write_text(
         "".join(f'{{"time": {n % 2}, "category": "news", "channel": "#c{n}"}}\n' for n in range(30)), encoding="utf-8"
