@@ -35,6 +35,8 @@ class Case(NamedTuple):
             expected = f"at least {self.least:,}"
         elif self.most is not None and count > self.most:
             expected = f"at most {self.most:,}"
+        elif self.category not in course.categories and self.outcome != "offered":
+            return f"line {self.line}: no event of {self.category} came, expected some, or another name"
         else:
             return None
         return f"line {self.line}: {count:,} of {self.category} are {self.outcome}, expected {expected}"

@@ -77,6 +77,8 @@ def simulate(  # noqa: PLR0913, PLR0917 - click passes by name
     """
     if (trace is None) is (recorded_us is None):
         raise click.UsageError("Expected RECORDING or --from-redis, and not both.")
+    if suggest is not None and against is not None and not as_json and svg is None:
+        raise click.UsageError("With --suggest, --against shows something only beside --json or --svg.")
     from dispatcher.cli.simulate.run import Asked, run
 
     return run(

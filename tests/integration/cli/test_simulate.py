@@ -143,6 +143,10 @@ def test_a_case_that_does_not_hold_fails_the_command(inside: InProcess, tmp_path
         (("bad.jsonl",), "error: bad.jsonl: line 2, column 2: time is true, expected seconds since 1970"),
         (("trace.jsonl", "--expect", "new.yaml"), "error: new.yaml: line 1, column 1: expected a list of cases"),
         ((), "Expected RECORDING or --from-redis, and not both."),
+        (
+            ("trace.jsonl", "--suggest", "lose 1%", "--against", "old.yaml"),
+            "With --suggest, --against shows something only beside --json or --svg.",
+        ),
         (("trace.jsonl", "--from-redis", "1h"), "Expected RECORDING or --from-redis, and not both."),
         (("--from-redis", "3d"), "'--from-redis': '3d': the books keep 2d, expected no more"),
         (("--from-redis", "99999999999d"), "'99999999999d': the books keep 2d, expected no more"),

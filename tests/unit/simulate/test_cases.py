@@ -24,6 +24,9 @@ def test_a_case_holds_within_its_bounds() -> None:
         "- {category: errors, outcome: offered, min: 3, max: 3}\n"
         "- {category: errors, outcome: waiting, max: 2}\n"
         "- category: news\n  outcome: sent\n  min: 1\n"
+        "- {category: erors, outcome: dropped, max: 0}\n"
+        "- {category: erors, outcome: offered, max: 0}\n"
+        "- {category: errors, outcome: dropped, max: 0}\n"
     )
     cases = read_cases(text, "cases.yaml")
     assert cases[0] == Case(1, "errors", "offered", 3, 3)
@@ -31,6 +34,9 @@ def test_a_case_holds_within_its_bounds() -> None:
         None,
         "line 2: 3 of errors are waiting, expected at most 2",
         "line 3: 0 of news are sent, expected at least 1",
+        "line 6: no event of erors came, expected some, or another name",
+        None,
+        None,
     ]
 
 
