@@ -8,14 +8,17 @@ import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from dispatcher.core.event import Event
 from dispatcher.core.explain import Decision
+from dispatcher.core.limits import Scope, all_scopes
 from dispatcher.core.units import Lane
 from dispatcher.producer.blocking import Producer
 from dispatcher.server.connection import Client
 from dispatcher.server.keys import Keys
+from dispatcher.settings.limits_file import read_limits
 from dispatcher.stand_in import StandIn
 from dispatcher.store.decisions import Decisions
 from dispatcher.store.rq_keys import QueueKeys
@@ -34,6 +37,9 @@ PLACES: Final = 3
 
 PACED: Final = ("#calm", "#quiet")
 """Channels in which order is looked at; what is deferred is handed out one by one, to any worker."""
+
+KINDS: Final = ("calm", "loud1", "quiet", "later", "calm", "loud1", "buried", "quiet", "loud2", "buried")
+"""The categories of events, in the order in which they are sent."""
 
 _LOOK_S: Final = 0.02
 _BAIT_S: Final = 2.0
@@ -62,9 +68,8 @@ categories:
 
 def mixed(first: int, count: int) -> list[Event]:
     """Events of all kinds: dropped, buried, deferred, waiting in lines, on all lanes."""
-    kinds = ("calm", "loud1", "quiet", "later", "calm", "loud1", "buried", "quiet", "loud2", "buried")
     return [
-        Event(kinds[n % len(kinds)], f"message {n}", id=f"event-{n}", priority=_priority(n))
+        Event(KINDS[n % len(KINDS)], f"message {n}", id=f"event-{n}", priority=_priority(n))
         for n in range(first, first + count)
     ]
 
@@ -198,8 +203,13 @@ def _check_outcomes(
 
 
 def _check_limits(ended: Round, decided: Mapping[str, Decision], lives: Iterable[Life]) -> None:
-    """Every event that was sent owns a slot of every scope; a scope holds no more slots than its limit."""
+    """Every event that was sent owns a slot of every scope, and no more were sent than its limits allow.
+
+    A scope may hold one slot more than its limit: the one by which it knows when it has room. A round is shorter than
+    the windows that are looked at.
+    """
     database: Database = ended.client
+    scopes_of = _scopes(ended)
     owners = {id_: owner for life in lives for id_, owner in life.owners.items()}
     sent: dict[str, set[str]] = defaultdict(set)
     for id_, each in decided.items():
@@ -212,6 +222,15 @@ def _check_limits(ended: Round, decided: Mapping[str, Decision], lives: Iterable
     for scope, expected in sent.items():
         slots = {member.decode().partition("#")[0] for member in database.zrange(KEYS.scope(scope), 0, -1)}
         assert expected <= slots, f"sent without a slot of {scope}"
+        for limit in scopes_of[scope].limits:
+            assert len(expected) <= limit.max, f"sent more than {scope} allows"
+
+
+def _scopes(ended: Round) -> dict[str, Scope]:
+    """The scopes of the round's limits file, by their names."""
+    text = Path(ended.env["DISPATCHER_LIMITS_FILE"]).read_text(encoding="utf-8")
+    policy = read_limits(text, "limits.yaml").policy
+    return {scope.name: scope for category in KINDS for scope in all_scopes(policy.scopes(category))}
 
 
 def _check_posts(
