@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -22,6 +22,7 @@ from dispatcher.core.posts import (
     Retryable,
 )
 from dispatcher.core.states import Absent, ScanLater, ScanResult, Search, Unreadable
+from dispatcher.core.transitions import MAX_ATTEMPTS
 from dispatcher.core.units import US
 from tests.support.doubles import Desk
 from tests.support.quiet_stage import QuietStage
@@ -29,8 +30,8 @@ from tests.support.servers import Database
 from tests.support.stage import Stage, Worker
 
 DOWN: Final = Retryable("connection_refused", "refused")
-SEEDS: Final = (10, 12, 29)
-"""With these, edits of several digests fail so that the last attempt of one is the fleet's fifth in a row."""
+SEEDS: Final = (0, 12, 29)
+"""With these, edits of several digests do not leave, so that the last attempt of one is the fleet's fifth in a row."""
 
 DIGESTING: Final = """
 global: {limits: []}
@@ -118,13 +119,15 @@ def test_after_the_digest_has_failed_for_good_events_that_wait_too_long_expire(s
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("seed", "hours"),
+    ("seed", "hours", "answer"),
     [
-        *((each, 1) for each in SEEDS),
-        (1, 24),
+        *((each, 1, DOWN) for each in SEEDS),
+        (1, 24, Ambiguous("http_502", "no answer of Slack's own came back")),
     ],
 )
-def test_digests_whose_edits_a_broken_gateway_answers_stop_nobody(redis: Database, seed: int, hours: int) -> None:
+def test_digests_whose_edits_fail_at_a_gateway_stop_nobody(
+    redis: Database, seed: int, hours: int, answer: PostResult
+) -> None:
     """Their posts arrive: only what is edited fails, again and again."""
     chance = random.Random(seed)
     names = [f"d{n}" for n in range(4)]
@@ -132,14 +135,18 @@ def test_digests_whose_edits_a_broken_gateway_answers_stop_nobody(redis: Databas
     stage = QuietStage(redis, DIGESTING.partition("categories")[0] + f"categories:\n{rules}")
     stage.prolongs = True
     ann = stage.worker()
-    ann.desk = _Broken(ann.desk.reply)
-    sent = 0
+    ann.desk = _Broken(answer, ann.desk.reply)
+    sent = met = 0
     for _ in range(0, hours * 3_600, 5):
         stage.clock.forward(5)
         if chance.random() < 0.08:
             stage.send(*(f"s{sent + n}" for n in range(8)), category=chance.choice(names))
             sent += 8
+        attempts, pauses = len(stage.attempts), len(ann.told.pauses)
         ann.run()
+        began = any(each.began for each in ann.told.pauses[pauses:])
+        met += began and [each.attempt for _, each in stage.attempts[attempts:]] == [MAX_ATTEMPTS]
+    assert met or answer != DOWN, "no outage began with the last attempt of an edit"
     snapshot = stage.snapshot()
     assert snapshot.imbalances() == []
     assert snapshot.received == sent > 0
@@ -148,9 +155,13 @@ def test_digests_whose_edits_a_broken_gateway_answers_stop_nobody(redis: Databas
 class _Broken(Desk):
     """Slack behind a gateway that lets nothing through but new messages."""
 
+    def __init__(self, answer: PostResult, reply: Callable[[Message], PostResult]) -> None:
+        super().__init__(reply)
+        self._answer = answer
+
     def update(self, channel: str, ts: str, message: Message, *, by_s: float | None = None) -> PostResult:
         del channel, ts, message, by_s
-        return Ambiguous("http_502", "no answer of Slack's own came back")
+        return self._answer
 
 
 # An admitted event that this worker cannot read
@@ -187,8 +198,8 @@ TELLING: Final = """
 global: {{limits: [100/30m]}}
 channels: {{default: {{pace: 5/10s}}}}
 categories:
-  errors: {{limits: [2/30m], on_limit: digest, digest_delay: 60s, on_ambiguous: {on_ambiguous}}}
-  chat: {{limits: [2/30m], notice: true, digest_delay: 60s, on_ambiguous: {on_ambiguous}}}
+  errors: {{limits: [2/30s], on_limit: digest, digest_delay: 60s, on_ambiguous: {on_ambiguous}}}
+  chat: {{limits: [2/30s], notice: true, digest_delay: 60s, on_ambiguous: {on_ambiguous}}}
 """
 OWN: Final = {"errors": "digest:errors", "chat": "notice:chat"}
 UNCLEAR: Final = Ambiguous("reply_timeout", "x")
@@ -212,7 +223,7 @@ SCANS: Final = (
 
 
 class Case(NamedTuple):
-    """What one event meets: ``own`` events say whether they post or edit."""
+    """What one event meets: a digest is posted or edited, and a notice has a first line and one that ``edits``."""
 
     category: str
     edits: bool
@@ -272,15 +283,19 @@ def _settled(redis: Database, case: Case) -> list[str]:
     victim = OWN.get(case.category, "p0")
     if victim == "p0":
         stage.send("p0", category="other")
+        ann.take()
+        ann.give_back()
     else:
         stage.send(*(f"e{n}" for n in range(5)), category=case.category)
-        ann.run()
+        ann.finish(ann.take())
         if case.edits:
+            ann.run()
+        if case.edits and case.category == "errors":
             stage.clock.forward(61)
             ann.run()
             stage.send(*(f"x{n}" for n in range(5)), category=case.category)
             ann.run()
-    if case.attempts and redis.hexists(stage.keys.events, victim):
+    if case.attempts:
         header = stage.header(victim) | {"attempt": case.attempts}
         payload = redis.hget(stage.keys.events, victim).partition(b"\n")[2]
         redis.hset(stage.keys.events, victim, json.dumps(header, separators=(",", ":")).encode() + b"\n" + payload)
@@ -308,7 +323,11 @@ def _settled(redis: Database, case: Case) -> list[str]:
     for seconds in (61, 61, 61, 5):
         stage.clock.forward(seconds)
         _bounded_run(ann)
-    return stage.snapshot().imbalances()
+    faults = stage.snapshot().imbalances()
+    tried = {started.candidate.leased.attempt for _, started in stage.attempts if started.candidate.leased.id == victim}
+    if case.attempts not in tried and case.pause != "operator":
+        faults.append(f"{victim} was never tried after {case.attempts} attempts: {tried}")
+    return faults
 
 
 def _shown(scanned: ScanResult, search: Search) -> ScanResult:
