@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -57,6 +57,17 @@ class SuspendedClock:
 
     def __call__(self) -> float:
         return boottime_s() + self.by_s
+
+
+@dataclass
+class StandingClock:
+    """The machine's clock, which stands until a test sets it forward: a busy machine takes no time."""
+
+    by_s: float = 0.0
+    stands_at_s: float = field(default_factory=boottime_s)
+
+    def __call__(self) -> float:
+        return self.stands_at_s + self.by_s
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from dispatcher.worker.post_pool import STANDBY_S
 from tests.support.hand_driven_worker import HandDrivenWorker, send
 from tests.support.processes import until
 from tests.support.servers import Database
-from tests.support.slack import SuspendedClock
+from tests.support.slack import StandingClock
 from tests.support.stage import handed_out
 
 EVENTS: Final = tuple(f"e{n}" for n in range(12))
@@ -61,12 +61,12 @@ def slack() -> Slack:
 
 
 @pytest.fixture
-def clock() -> SuspendedClock:
-    return SuspendedClock()
+def clock() -> StandingClock:
+    return StandingClock()
 
 
 @pytest.fixture
-def driven(redis: Database, tmp_path: Path, slack: Slack, clock: SuspendedClock) -> Iterator[HandDrivenWorker]:
+def driven(redis: Database, tmp_path: Path, slack: Slack, clock: StandingClock) -> Iterator[HandDrivenWorker]:
     built = HandDrivenWorker(redis, len(EVENTS), tmp_path, clock, limits=LIMITS)
     built.desk.reply = slack
     yield built
@@ -183,7 +183,7 @@ def test_after_a_batch_that_was_posted_nothing_is_prefetched(
 
 @pytest.mark.usefixtures("standing_by")
 def test_an_event_that_has_stood_by_for_long_is_parked_for_any_worker(
-    driven: HandDrivenWorker, clock: SuspendedClock
+    driven: HandDrivenWorker, clock: StandingClock
 ) -> None:
     clock.by_s += STANDBY_S
     send(driven, "next")
@@ -329,7 +329,7 @@ def test_parked_events_that_come_first_are_taken_before_others_that_stand_by_are
 
 @pytest.mark.usefixtures("standing_by")
 def test_parked_events_that_are_due_go_before_those_that_stand_by(
-    driven: HandDrivenWorker, slack: Slack, clock: SuspendedClock
+    driven: HandDrivenWorker, slack: Slack, clock: StandingClock
 ) -> None:
     clock.by_s += STANDBY_S
     send(driven, "next")
