@@ -35,6 +35,10 @@ defaults: {limits: [], max_age: 1h}
 channels: {default: {pace: none}, "#one": {pace: 1/100ms}, "#two": {pace: 5/1s}}
 """
 CHANNELS: Final = ("#one", "#two", "#three", "#four")
+TROUBLES: Final = ("at: anywhere", "is not read", "SIGKILL", "SIGTERM")
+PASSING: Final = ("is delayed", "at: mark")
+"""What happens to a worker at any instant, and to what passes between it and the servers, as the trace says it."""
+
 STEP_S: Final = 0.1
 """How often something may happen to a worker that is not at any step."""
 
@@ -62,7 +66,7 @@ class Trouble:
             self._fill()
             due = min(count, round(count * passed / (0.7 * seconds)) + 1)
             self.ids += producer.send_many(event(n) for n in range(len(self.ids), due))
-            self._trouble(self._chance.choose(*self.workers))
+            self._trouble(self._chance.choose(*self.workers), is_late=passed > 0.5 * seconds)
             hasten_attempts(self._client)
             self._chance.wait(STEP_S)
 
@@ -100,19 +104,21 @@ class Trouble:
             env = {"DISPATCHER_LIMITS_FILE": "limits.yaml"}
             self.workers.append(DelayedWorker(self._chance, self._server.socket, self._slack, env, self._cwd))
 
-    def _trouble(self, worker: DelayedWorker) -> None:
+    def _trouble(self, worker: DelayedWorker, *, is_late: bool) -> None:
+        """By chance; when it is late, what has not happened yet happens for sure, one thing at a time."""
         if not worker.has_started():
             return
-        if self._chance.happens(0.02):
+        due = next((kind for kind in TROUBLES if is_late and kind not in self.told()), None)
+        if due == "at: anywhere" or self._chance.happens(0.02):
             worker.freeze(LONG_S[0])
-        if self._chance.happens(0.05):
+        if due == "is not read" or self._chance.happens(0.05):
             self._chance.note(worker.pid, "is not read")
             worker.process.stall()
         elif self._chance.happens(0.05):
             worker.process.read()
-        if self._chance.happens(0.01):
+        if due == "SIGKILL" or self._chance.happens(0.01):
             worker.end(signal.SIGKILL)
-        elif self._chance.happens(0.01):
+        elif due == "SIGTERM" or self._chance.happens(0.01):
             worker.end(signal.SIGTERM)
 
 
@@ -162,3 +168,5 @@ def test_no_event_arrives_twice_whatever_is_held_up(
         assert twice == {}, found.told()
         dead = {letter.id for letter in DeadLetters(client, KEYS, QUEUE).find(Filter())}
         assert set(found.ids) == arrived.keys() | dead
+        assert [kind for kind in (*TROUBLES, *PASSING) if kind not in found.told()] == []
+        assert slack.workspace.traffic.calls["conversations.history"]
