@@ -36,23 +36,7 @@ from tests.docs.samples import ROOT
 from tests.support.invariants import state_of
 from tests.support.servers import Database
 
-NAMES: Final = (
-    *(
-        "deferral",
-        "enqueue",
-        "gate",
-        "growth",
-        "idle",
-        "latency",
-        "memory",
-        "once",
-        "peers",
-        "post",
-        "scripts",
-        "slots",
-    ),
-    *("starvation", "serving", "start", "storm", "viewers", "volume"),
-)
+NAMES: Final = tuple(command.BENCHMARKS)
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
