@@ -26,6 +26,9 @@ from dispatcher.store.snapshot import Books
 from tests.support.processes import Command, environment, settled, until
 from tests.support.servers import Database
 
+KEYS: Final = Keys("dispatcher")
+QUEUE: Final = QueueKeys("notifications")
+
 LIMITS: Final = """\
 global: {limits: [11/7250ms]}
 channels: {default: {pace: 1/1050ms}}
@@ -42,6 +45,12 @@ categories:
 """Limits of minutes, as it were, with seconds for minutes. Windows end a quarter second off the beat of the events,
 or more, so that what a busy machine takes for an event decides nothing."""
 
+HELD_UP_S: Final = 0.15
+"""A round in which the machine held the test or the worker up for longer says nothing."""
+
+ROUNDS: Final = 3
+"""So many are made at most until one was not held up; the last one counts in any case."""
+
 STORM_S, STORM_EVERY_S = 8, 22
 NAMES: Final = ("drops", "kept", "letters", "defers", "tired", "digests", "hosts", "other")
 
@@ -50,8 +59,22 @@ Came: TypeAlias = tuple[int, str, dict[str, str]]
 """The second at which an event is to come, its category and its labels."""
 
 
-def _has_come(at_s: float) -> bool:
-    return time.time() >= at_s
+class Watch:
+    """How long the machine has held up the test, between two looks at the clock, or the worker, until it decided."""
+
+    def __init__(self, redis: Database) -> None:
+        self.held_up_s = 0.0
+        self._redis = redis
+        self._looked_s = self._busy_since_s = time.time()
+
+    def has_come(self, at_s: float) -> bool:
+        """Whether the instant has come. Every look also asks whether the worker has something to decide."""
+        is_busy = self._redis.exists(*QUEUE.lanes, KEYS.deciding)
+        now_s = time.time()
+        self._busy_since_s = self._busy_since_s if is_busy else now_s
+        self.held_up_s = max(self.held_up_s, now_s - min(self._looked_s, self._busy_since_s))
+        self._looked_s = now_s
+        return now_s >= at_s
 
 
 def arrivals(storms: int, seed: int) -> list[Came]:
@@ -78,23 +101,26 @@ def simulated(redis: Database, came: Sequence[Came], at_s: Sequence[float]) -> d
     return ends
 
 
-def real(redis: Database, redis_url: str, tmp_path: Path, came: Sequence[Came]) -> tuple[dict[str, str], list[float]]:
-    """What became of each event in real time, and when each was sent.
+def real(
+    redis: Database, redis_url: str, tmp_path: Path, came: Sequence[Came]
+) -> tuple[dict[str, str], list[float], float]:
+    """What became of each event in real time, when each was sent, and for how long the machine held up the round.
 
     What has not ended when all that was admitted is posted is waiting. ``late`` stands behind what ended after the last
     one came: a busy machine makes the last post later than a simulation.
     """
+    redis.flushall()
     limits = tmp_path / "limits.yaml"
     limits.write_text(LIMITS, encoding="utf-8")
-    books = Books(redis, Keys("dispatcher"), QueueKeys("notifications"))
+    books = Books(redis, KEYS, QUEUE)
     with StandIn(setup=Setup.paced(STRICT)) as slack:
         variables = environment(redis_url, slack.base_url, slack.token, limits)
         # One worker: in which order two of them decide about events of one second, nobody promises.
         with Command("worker", env=variables, cwd=tmp_path, name="worker") as worker:
             worker.await_line("worker.started")
-            producer, began, sent_s = Producer(redis), time.time(), []
+            producer, watch, began, sent_s = Producer(redis), Watch(redis), time.time(), []
             for line, (at_s, category, labels) in enumerate(came):
-                until(partial(_has_come, began + at_s), "the instant of an event")
+                until(partial(watch.has_come, began + at_s), "the instant of an event")
                 producer.send(category, f"event {line}", id=f"e-{line}", labels=labels)
                 sent_s.append(time.time())
             until(books.is_drained, "what was admitted to be posted")
@@ -103,7 +129,18 @@ def real(redis: Database, redis_url: str, tmp_path: Path, came: Sequence[Came]) 
         lines = {id_: line for id_, (line,) in settled([worker]).items()}
     last = datetime.fromtimestamp(sent_s[-1], UTC).isoformat()
     ends = {id_: line["outcome"] + " late" * (line["time"] > last) for id_, line in lines.items()}
-    return {f"e-{n}": ends.get(f"e-{n}", "waiting") for n in range(len(came))}, sent_s
+    return {f"e-{n}": ends.get(f"e-{n}", "waiting") for n in range(len(came))}, sent_s, watch.held_up_s
+
+
+def undisturbed(
+    redis: Database, redis_url: str, tmp_path: Path, came: Sequence[Came]
+) -> tuple[dict[str, str], list[float]]:
+    """The same of a round that the machine did not hold up, if there is one."""
+    for left in reversed(range(ROUNDS)):
+        found, sent_s, held_up_s = real(redis, redis_url, tmp_path, came)
+        if held_up_s <= HELD_UP_S or not left:
+            return found, sent_s
+    raise AssertionError("the last round counts")
 
 
 def different(redis: Database, redis_url: str, tmp_path: Path, came: Sequence[Came]) -> dict[str, tuple[str, str]]:
@@ -111,7 +148,7 @@ def different(redis: Database, redis_url: str, tmp_path: Path, came: Sequence[Ca
 
     What waits at the end of the simulation may have ended late.
     """
-    found, sent_s = real(redis, redis_url, tmp_path, came)
+    found, sent_s = undisturbed(redis, redis_url, tmp_path, came)
     expected = simulated(redis, came, sent_s)
     assert set(Counter(expected.values())) >= {"sent", "dropped", "dead", "digested"}
     pairs = {id_: (outcome, found[id_]) for id_, outcome in expected.items()}
