@@ -138,6 +138,11 @@ def script_time_us(client: Database) -> int:
     return _script_total(client, "usec")
 
 
+def command_time_us(client: Database) -> int:
+    """What the server has spent in commands since it started, each script with all that it calls counted once."""
+    return int(client.info("stats")["eventloop_duration_cmd_sum"])
+
+
 def script_calls(client: Database) -> int:
     """How many scripts the server has run since it started."""
     return _script_total(client, "calls")

@@ -17,7 +17,7 @@ from redis import Redis
 from benchmarks.effort import Effort
 from benchmarks.enqueue import SEND, SEND_MANY, handing_over
 from benchmarks.figures import Goal, Proofs, Report, Spread, Table
-from benchmarks.rounds import Contender, Lap, interleave, rate, ratio, script_time_us, wall
+from benchmarks.rounds import Contender, Lap, command_time_us, interleave, rate, ratio, wall
 from benchmarks.stage import stage
 from benchmarks.storms import Storm
 from dispatcher import Producer
@@ -41,7 +41,7 @@ SCRAPES: Final = {"50 categories": (50, 0), "50 categories, 1,000 others in the 
 """Of what metrics are read: so many categories of the limits file, with two limits each, and so many others."""
 
 SCRAPE_US: Final = 2_000
-"""Goal: what a scrape with 50 categories may take of the server."""
+"""Goal: what all commands of a scrape with 50 categories may take of the server."""
 
 LIMITS: Final = "channels: {default: {pace: none}}\ndefaults: {limits: [2/30m]}\n"
 ON_LIMIT: Final = ("drop", "defer", "dead-letter", "digest")
@@ -64,7 +64,10 @@ def run(effort: Effort) -> Report:
     )
     first, (_, cost) = next(iter(scrapes.items()))
     goal = Goal(f"a scrape of {first}, us of the server", cost, at_most=float(SCRAPE_US))
-    return Report((_table(laps), costs), (*_goals(laps), goal), proofs.collected())
+    return Report((_table(laps), costs), (*_goals(laps), goal), proofs.collected(), _NOTES)
+
+
+_NOTES: Final = ("A scrape costs what the server needs for all its commands, scripts among them.",)
 
 
 def _scraped(named: int, others: int, effort: Effort, proofs: Proofs) -> tuple[int, Spread]:
@@ -87,10 +90,10 @@ def _scraped(named: int, others: int, effort: Effort, proofs: Proofs) -> tuple[i
         proofs.add("received, as scrapes tell", round(found.total("events_received_total")), len(names) * _EACH)
         times, costs = effort.of(50, quick=2), []
         for _ in range(effort.rounds):
-            before = script_time_us(client)
+            before = command_time_us(client)
             for _ in range(times):
                 read_facts(desk)
-            costs.append((script_time_us(client) - before) / times)
+            costs.append((command_time_us(client) - before) / times)
     return found.series, Spread.of(costs)
 
 
