@@ -88,23 +88,29 @@ def _skewed(bench: _Bench) -> Row:
 
 
 def _all_or_nothing(bench: _Bench) -> Row:
-    """100/60s in all, 10/60s for each of 20 types, 20 calls of each: who is charged for what is refused."""
+    """100/60s in all, 10/60s for each of 20 types, half of the calls of one type: who is charged for what is refused.
+
+    The others are asked in either order. The limit for all first: it is charged for what the loud type's own refuses.
+    The type's first: it is charged for what the limit for all refuses.
+    """
     everything = _scope("global", (100, MINUTE_S))
     types = [_scope(f"type:{n}", (10, MINUTE_S)) for n in range(TYPES)]
-    limiter = bench.limiter
-    admitted = sum(type(limiter.try_acquire((types[n % TYPES], everything))) is Admitted for n in range(20 * TYPES))
-    charged = sum(limiter.usage(each)[0].used for each in types)
+    asked = [0 if n % 2 else n // 2 % TYPES for n in range(20 * TYPES)]
+    admitted = sum(type(bench.limiter.try_acquire((types[n], everything))) is Admitted for n in asked)
+    charged = sum(bench.limiter.usage(each)[0].used for each in types)
     bench.proofs.add("all or nothing: charged", charged, 100)
     cells = [_wasted(charged - admitted)]
     for peer in bench.peers:
-        all_ = peer.scope("global", (100, MINUTE_S))
-        each_type = [peer.scope(f"type:{n}", (10, MINUTE_S)) for n in range(TYPES)]
-        charged = admitted = 0
-        for n in range(20 * TYPES):
-            if each_type[n % TYPES]():
-                charged += 1
-                admitted += all_()
-        cells.append(_wasted(charged - admitted))
+        wasted = []
+        for is_all_first in (True, False):
+            bench.client.flushall()
+            all_ = peer.scope("global", (100, MINUTE_S))
+            each_type = [peer.scope(f"type:{n}", (10, MINUTE_S)) for n in range(TYPES)]
+            wasted.append(0)
+            for n in asked:
+                first, second = (all_, each_type[n]) if is_all_first else (each_type[n], all_)
+                wasted[-1] += first() and not second()
+        cells.append(f"no: {wasted[0]} slots charged for what was refused, or {wasted[1]} in the other order")
     return tuple(cells)
 
 

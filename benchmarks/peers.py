@@ -58,7 +58,7 @@ def _notes(versions: dict[str, str]) -> tuple[str, ...]:
         ", ".join(f"{name} {version}" for name, version in versions.items())
         + "; each over redis-py on the same unix socket, with the window it calls moving or sliding.",
         "pyrate-limiter's keys have no lifetime of their own: a thread of the process trims them, while one runs.",
-        f"'{TWO_CALLS}': the type's limit is asked first and stays charged when the limit for all refuses.",
+        f"'{TWO_CALLS}': the limit for all is asked first, which takes the fewest calls, and then the type's.",
     )
 
 
@@ -94,13 +94,13 @@ def _two_scopes(client: Redis, peers: Sequence[Peer], calls: int) -> list[Conten
 
 
 def two_calls(peer: Peer) -> Callable[[], bool]:
-    """The type's limit, then the one for all; the types take turns."""
+    """The limit for all, then the type's: it takes fewer calls than the other way round. The types take turns."""
     everything = peer.scope("global", (100, MINUTE_S))
     each = [peer.scope(f"type:{n}", (10, MINUTE_S)) for n in range(TYPES)]
     turns = itertools.count()
 
     def ask() -> bool:
-        return each[next(turns) % TYPES]() and everything()
+        return everything() and each[next(turns) % TYPES]()
 
     return ask
 

@@ -11,7 +11,7 @@ from tests.support.servers import Database
 
 
 def together(asks: Sequence[Callable[[], bool]], client: Database) -> tuple[int, str]:
-    """How many of them were admitted; and in words what it took: calls to the server, and seconds."""
+    """How many of them were admitted; and in words what it took: scripts that the server ran, and seconds."""
     admitted: list[bool] = []
     threads = [threading.Thread(target=lambda ask=ask: admitted.append(ask())) for ask in asks]
     before, begun = script_calls(client), time.monotonic()
@@ -21,4 +21,4 @@ def together(asks: Sequence[Callable[[], bool]], client: Database) -> tuple[int,
         thread.join()
     took_s = time.monotonic() - begun
     calls = (script_calls(client) - before) / len(asks)
-    return sum(admitted), f"{calls:.1f} calls each, {sum(admitted)} of {len(asks)} admitted in {took_s:.1f} s"
+    return sum(admitted), f"{calls:.1f} scripts each, {sum(admitted)} of {len(asks)} admitted in {took_s:.1f} s"
