@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -67,10 +69,13 @@ class Process:
 
     def finish(self, seconds: float = PATIENCE_S, *, codes: Collection[int] = (0,)) -> int:
         """The code with which it ended by itself; raises ``Unproven`` unless it is one of ``codes``, and in time."""
-        try:
-            code = self._child.wait(seconds)
-        except subprocess.TimeoutExpired as error:
-            raise Unproven(f"{self._shown} did not end within {seconds:g} s") from error
+        end = time.monotonic() + seconds
+        killer = threading.Timer(seconds, self._child.kill)  # a wait with a time limit looks only every 50 ms
+        killer.start()
+        code = self._child.wait()
+        killer.cancel()
+        if code == -signal.SIGKILL and time.monotonic() >= end:
+            raise Unproven(f"{self._shown} did not end within {seconds:g} s")
         if code not in codes:
             raise Unproven(f"{self._shown} ended with {code}: {self.said()[-_LAST_WORDS:]}")
         return code

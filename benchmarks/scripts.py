@@ -75,10 +75,11 @@ class Operator:
 
     def watch(self, *words: str) -> Command:
         """Say a command and watch the server."""
-        begun = time.monotonic()
         with watched(self.client) as blocked:
+            begun = time.monotonic()
             gave_up = self.say(*words)
-        return Command(" ".join(words), gave_up, time.monotonic() - begun, blocked)
+            took_s = time.monotonic() - begun
+        return Command(" ".join(words), gave_up, took_s, blocked)
 
     def say(self, *words: str) -> bool:
         """Say a command; it has to do its work, or to give up since a script blocked the server for too long."""
@@ -101,8 +102,9 @@ def run(effort: Effort) -> Report:
         build(client, server.url, Path(made), size)
         _prove_backlog(client, size, proofs)
         operator = Operator(client, server.url, Path(made))
-        commands = [operator.watch(*words) for words in _commands(size, effort)]
-        course = _drain(operator, server.url, idle.url, effort)
+        commands = [_said(operator, words, proofs) for words in _commands(size, effort)]
+        course = _drain(operator, server.url, idle.url, effort, proofs)
+        commands += [_said(operator, words, proofs) for words in _last_commands(size)]
         proofs.add("equations of the books that do not hold after all", _imbalances(client), 0)
         least = size.lines_of_labels // 10
         proofs.add("drained, at least", min(course.drained, least), least)
@@ -142,24 +144,59 @@ def _commands(size: Size, effort: Effort) -> Iterator[tuple[str, ...]]:
     for category in effort.of((*PARKED, REFUSED), quick=(REFUSED,)):
         yield "explain", name_of(category, 1)
     yield from (("dead", "list"), ("dead", "list", "--category", "alerts"), ("dead", "show", name_of(REFUSED, 1)))
-    yield "dead", "replay", "--all", "--limit", some
     yield "dead", "purge", "--all", "--limit", some, "--yes"
     yield from (("parked", "list"), ("parked", "list", "--category", TIMED), ("parked", "show", name_of("alerts", 1)))
     for category in effort.of(PARKED, quick=PARKED[:1]):
         yield "parked", "cancel", "--category", category, "--limit", some, "--yes"
     yield from (("mute", "audits", "--for", "1h", "--why", "a benchmark"), ("unmute", "audits"))
     yield from (("pause", "alerts"), ("resume", "alerts"), ("pause",), ("resume",))
+
+
+def _last_commands(size: Size) -> Iterator[tuple[str, ...]]:
+    """What puts events on the queue: workers that start are to find nothing that may go."""
+    yield "dead", "replay", "--all", "--limit", str(min(SOME, size.letters // 4))
     yield "send", "alerts", "one more"
 
 
-def _drain(operator: Operator, url: str, idle_url: str, effort: Effort) -> Course:
+def _said(operator: Operator, words: tuple[str, ...], proofs: Proofs) -> Command:
+    """Say a command; what it replays, removes, cancels or sends is counted, unless it had no answer."""
+    before = _counts(operator.client)
+    command = operator.watch(*words)
+    if not command.gave_up and words[:2] in _CHANGES:
+        some = int(words[words.index("--limit") + 1]) if "--limit" in words else 1
+        changed = [now - then for now, then in zip(_counts(operator.client), before, strict=True)]
+        for what, number, sign in zip(
+            ("on the queue", "parked", "dead letters"), changed, _CHANGES[words[:2]], strict=True
+        ):
+            proofs.add(f"{' '.join(words[:2])}: {what}, more or less", number, sign * some)
+    return command
+
+
+_CHANGES: Final[dict[tuple[str, ...], tuple[int, int, int]]] = {
+    ("dead", "replay"): (1, 0, -1),
+    ("dead", "purge"): (0, 0, -1),
+    ("parked", "cancel"): (0, -1, 0),
+    ("send", "alerts"): (1, 0, 0),
+}
+"""By how many times its limit a command changes what is on the queue, what is parked, and the dead letters."""
+
+
+def _counts(client: Database) -> tuple[int, int, int]:
+    look = Books(client, KEYS, QUEUE).snapshot()
+    return look.waiting, look.parked, look.dead_letters
+
+
+def _drain(operator: Operator, url: str, idle_url: str, effort: Effort, proofs: Proofs) -> Course:
     """Workers start and find that nothing may go; then wider limits let all of it go at once."""
     client, command = operator.client, (*COMMAND, f"--processes={WORKERS}")
+    proofs.add("on the queue when workers start", _counts(client)[0], 0)
+    ended = settled(client)
     with Process(*command, folder=operator.folder, **operator.environment) as workers:
         with watched(client) as starting:
             workers.until(lambda: workers.log.read_bytes().count(b'"worker.started"') == WORKERS, "all workers")
             time.sleep(effort.of(5.0, quick=0.5))
         before = settled(client)
+        proofs.add("settled while workers start", before - ended, 0)
         with watched(client) as draining, pinged(url, idle_url, folder=operator.folder) as (ours, idle):
             begun = time.monotonic()
             operator.say("limits", "apply", str(operator.wider))
