@@ -71,6 +71,7 @@ def run(effort: Effort) -> Report:
 _NOTES: Final = (
     "Nobody asks serve for anything. What is parked waits in lines and on timers, and nothing of it is due.",
     "Measured begins when workers have looked at everything once.",
+    "The states are measured one after another, minutes apart: a ratio is that of the medians.",
     "As much memory: the keys of the row above under other names, which nobody reads.",
 )
 
@@ -147,10 +148,12 @@ def _table(workers: int, states: dict[str, list[Window]]) -> Table:
     return Table(f"{workers} workers and serve, nothing to do", columns, rows)
 
 
+def _median(windows: Sequence[Window]) -> float:
+    return Spread.of(each.server for each in windows).median
+
+
 def _goals(empty: Sequence[Window], full: Sequence[Window], others: Sequence[Window]) -> list[Goal]:
-    added, by_events = (
-        Spread.of(b.server / a.server for a, b in zip(each, full, strict=True)) for each in (empty, others)
-    )
+    added, by_events = (Spread.of([_median(full) / _median(each)]) for each in (empty, others))
     return [
         Goal("nothing parked: % of a core of the server", Spread.of(each.server for each in empty), at_most=MOST),
         Goal("much parked: % of a core of the server", Spread.of(each.server for each in full), at_most=MOST),

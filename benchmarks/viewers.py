@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -14,6 +14,7 @@ from benchmarks.drains import Drain, costs, drain
 from benchmarks.effort import Effort
 from benchmarks.figures import Goal, Proofs, Report, Spread, Table
 from benchmarks.ours import Ours, send
+from benchmarks.processes import Process
 from benchmarks.stage import server_cpu_s, stage_with_slack
 from benchmarks.storms import Storm
 from tests.support.servers import Database
@@ -31,13 +32,14 @@ class Viewer:
     """Asks for the first view as the page's script does; ``looks`` counts the answers."""
 
     port: int
+    every_s: float
     looks: int = 0
 
     def watch(self, ends: threading.Event) -> None:
         """Until the event is set."""
         tag = ""
         with closing(http.client.HTTPConnection("127.0.0.1", self.port)) as peer:
-            while not ends.wait(EVERY_S):
+            while not ends.wait(self.every_s):
                 peer.request("GET", "/", headers={"X-Live": "1", "If-None-Match": tag})
                 answer = peer.getresponse()
                 answer.read()
@@ -46,9 +48,9 @@ class Viewer:
 
 
 @contextmanager
-def viewers(port: int) -> Iterator[list[Viewer]]:
+def viewers(port: int, effort: Effort) -> Iterator[list[Viewer]]:
     """Two of them, until the context ends."""
-    ends, watching = threading.Event(), [Viewer(port) for _ in range(VIEWERS)]
+    ends, watching = threading.Event(), [Viewer(port, effort.of(EVERY_S, quick=0.02)) for _ in range(VIEWERS)]
     threads = [threading.Thread(target=each.watch, args=(ends,)) for each in watching]
     for thread in threads:
         thread.start()
@@ -58,6 +60,27 @@ def viewers(port: int) -> Iterator[list[Viewer]]:
         ends.set()
         for thread in threads:
             thread.join()
+
+
+class _Looked:
+    """A queue that is looked at: each viewer has to be answered between the release of its events and their end."""
+
+    def __init__(self, queue: Ours, watching: Sequence[Viewer]) -> None:
+        self.name, self.storm = queue.name, queue.storm
+        self.fill, self.workers, self.done = queue.fill, queue.workers, queue.done
+        self._queue, self._watching = queue, watching
+        self._before: list[int] = []
+
+    def release(self, client: Database, workers: Process) -> None:
+        """Looks count from here on."""
+        self._before = [each.looks for each in self._watching]
+        self._queue.release(client, workers)
+
+    def prove(self, client: Database, workers: Process, proofs: Proofs) -> None:
+        """As soon as all events have ended."""
+        looked = sum(each.looks > before for each, before in zip(self._watching, self._before, strict=True))
+        proofs.add("viewers that were answered while a queue drained", looked, VIEWERS)
+        self._queue.prove(client, workers, proofs)
 
 
 def run(effort: Effort) -> Report:
@@ -74,12 +97,12 @@ def run(effort: Effort) -> Report:
         for _ in range(effort.rounds):
             client.flushall()
             send(client, storm)
-            with viewers(serving.port) as watching:
+            with viewers(serving.port, effort) as watching:
                 shares.append(_share(client, effort.of(10.0, quick=2.5)))
             proofs.add("viewers that were answered", sum(each.looks > 0 for each in watching), VIEWERS)
             drains[ALONE].append(drain(queues[ALONE], client, proofs))
-            with viewers(serving.port):
-                drains[WATCHED].append(drain(queues[WATCHED], client, proofs))
+            with viewers(serving.port, effort) as watching:
+                drains[WATCHED].append(drain(_Looked(queues[WATCHED], watching), client, proofs))
     return Report((_table(drains, shares),), tuple(_goals(drains, shares)), proofs.collected())
 
 

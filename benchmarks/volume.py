@@ -23,6 +23,7 @@ from dispatcher.core.limits import Limit
 from dispatcher.core.policy import CategoryRule, OnLimit, Policy
 from dispatcher.core.units import Lane
 from dispatcher.simulate.fleet import START_US, Clock, Fleet
+from dispatcher.store.admission import MOST_CATEGORIES
 from tests.support.servers import Database, RedisServer
 
 FLAT: Final = 1.1
@@ -126,7 +127,8 @@ def run(effort: Effort) -> Report:
 _NOTES: Final = (
     "CPU: of the server and of the workers, which are simulated in one process and post to nobody.",
     "In scripts: on the server's clock, so that other load on the machine counts.",
-    "Dropped events are over the limit of their category, and the pre-check drops them.",
+    "Dropped events are over the limit of their category.",
+    f"The pre-check drops those of {MOST_CATEGORIES:,} categories at most, and the gate refuses those of all others.",
 )
 
 
