@@ -37,7 +37,7 @@ from benchmarks.comparison import compare
 from benchmarks.effort import Cores, Effort
 from benchmarks.figures import Unproven
 from benchmarks.libraries import FOLDER, find
-from benchmarks.page import PAGE
+from benchmarks.page import PAGE, is_full
 from benchmarks.printing import machine, show, show_compared, write
 from dispatcher.errors import DispatcherError
 from tests.support.servers import SERVER_BINARY
@@ -65,7 +65,13 @@ BENCHMARKS: Final = {
 NEEDED: Final[dict[str, tuple[str, ...]]] = {"peers": libraries.PACKAGES, "storm": queues.PACKAGES}
 """What has to be installed to run all of a benchmark."""
 
+ONCE: Final = frozenset({"deferral", "memory", "scripts", "slots"})
+"""They run once, however many rounds are asked for."""
+
 RESULTS: Final = Path(__file__).parent / "results"
+LOOKS: Final = RESULTS / "looks"
+"""Where a run leaves its files that is not full, so that none takes the place of one that is."""
+
 LEAST_ROUNDS: Final = 5
 CORES: Final = tuple(each.value for each in Cores)
 WIDTH: Final = 140
@@ -87,9 +93,16 @@ WIDTH: Final = 140
     show_default=True,
     help="Of what scripts and volume build.",
 )
-@click.option("--results", type=click.Path(path_type=Path), default=RESULTS, help="Folder of the JSON files.")
+@click.option("--results", type=click.Path(path_type=Path), default=None, help="Folder of the JSON files.")
 def main(  # noqa: PLR0913 - one for each option
-    names: tuple[str, ...], rounds: int, cores: str, scale: float, results: Path, *, quick: bool, without_peers: bool
+    names: tuple[str, ...],
+    rounds: int,
+    cores: str,
+    scale: float,
+    results: Path | None,
+    *,
+    quick: bool,
+    without_peers: bool,
 ) -> None:
     """Measure; exit 1 when a run did not do its work. A goal that is missed is shown, and no failure."""
     chosen = names or tuple(BENCHMARKS)
@@ -103,10 +116,11 @@ def main(  # noqa: PLR0913 - one for each option
             f"not installed: {', '.join(missing)}; make bench installs them into {FOLDER}, or say --without-peers"
         )
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
-    facts = {**machine(SERVER_BINARY), "cores used": cores, "rounds": rounds, "quick": quick}
+    facts = {**machine(SERVER_BINARY), "cores used": cores, "rounds": rounds, "quick": quick, "scale": scale}
     console.print(", ".join(f"{key} {value}" for key, value in facts.items()), highlight=False)
     if rounds < LEAST_ROUNDS or quick:
         console.print("a look, no measurement: quote runs of 5 rounds and more without --quick", style="yellow")
+    folder = results or (RESULTS if is_full(facts) else LOOKS)
     page, compared = PAGE.read_text(encoding="utf-8"), []
     for name in chosen:
         begun = time.monotonic()
@@ -117,11 +131,11 @@ def main(  # noqa: PLR0913 - one for each option
         except (Unproven, RedisError, DispatcherError) as error:  # a machine that is too busy answers too late
             console.print(f"{name} did not do its work: {error}", style="red", markup=False)
             sys.exit(1)
-        path = write(results, name, facts, report)
+        path = write(folder, name, facts | ({"rounds": 1} if name in ONCE else {}), report)
         show(console, report)
         compared.append(compare(name, report.goals, page))
         console.print(f"{name}: {time.monotonic() - begun:.0f} s, {path}", style="dim", highlight=False)
-    if not quick and cores == Cores.FREE:  # as the page's figures were taken
+    if is_full(facts) and cores == Cores.FREE:  # as the page's figures were taken
         show_compared(console, compared)
 
 

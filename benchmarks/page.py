@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,7 +26,7 @@ PART: Final = re.compile(
 def write_page(page: Path, results: Path) -> list[str]:
     """Put what was measured between the marks; a benchmark without a result keeps what stands there.
 
-    Returns the names of those that were put.
+    Returns the names of those that were put. Raises ``ValueError`` for a result of a run that was not full.
     """
     put = []
 
@@ -33,16 +34,24 @@ def write_page(page: Path, results: Path) -> list[str]:
         file = results / f"{match['name']}.json"
         if not file.exists():
             return match[0]
+        result = json.loads(file.read_text(encoding="utf-8"))
+        if not is_full(result["machine"]):
+            raise ValueError(f"{file} is of a run with --quick or --scale: no figures for the page")
         put.append(match["name"])
-        return f"{match['begin']}{markdown(json.loads(file.read_text(encoding='utf-8')))}{match['end']}"
+        return f"{match['begin']}{markdown(result)}{match['end']}"
 
     page.write_text(PART.sub(part, page.read_text(encoding="utf-8")), encoding="utf-8")
     return put
 
 
+def is_full(machine: Mapping[str, object]) -> bool:
+    """Whether a run had the sizes that the page speaks of; a result may be older than the option --scale."""
+    return not machine.get("quick") and machine.get("scale", 1.0) == 1.0
+
+
 def markdown(result: dict[str, Any]) -> str:
     """Tables and goals of one benchmark."""
-    machine = ", ".join(f"{key} {value}" for key, value in result["machine"].items() if key != "quick")
+    machine = ", ".join(f"{key} {value}" for key, value in result["machine"].items() if key not in {"quick", "scale"})
     tables = [f"**{_said(each['title'])}**\n\n{_rows(each['columns'], each['rows'])}" for each in result["tables"]]
     parts = [f"{machine}.\n", *tables, *(f"{note}\n" for note in result["notes"])]
     if result["goals"]:

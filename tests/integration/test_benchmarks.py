@@ -103,6 +103,7 @@ COUNTED: Final = (
     ("serving", "enqueued by HTTP, arrays of 500", 500),
     ("viewers", "dropped by two viewers", 2_000 - 50),
     ("viewers", "viewers that were answered", 2),
+    ("viewers", "viewers that were answered while a queue drained", 2),
     ("latency", "arrived at the stand-in", 10 + 5 * 20),
     ("post", "landed at the stand-in, HTTP, no link", 2 + 20),
     ("post", "settled, TLS, a link of 40 ms", 2 + 20),
@@ -121,6 +122,9 @@ COUNTED: Final = (
     ("scripts", "parked", 10 * 10 + 40 * 10 + 50 * 8 + 100 + 4),
     ("scripts", "lines", 10 + 40 + 50 + 3),
     ("scripts", "dead letters", 100 + 1),
+    ("scripts", "dead replay: on the queue, more or less", 25),
+    ("scripts", "dead purge: dead letters, more or less", -25),
+    ("scripts", "parked cancel: parked, more or less", -25),
 )
 
 
@@ -133,14 +137,21 @@ def test_a_run_has_counted_its_work(measured: Measured) -> None:
 def test_the_page_takes_in_every_result(measured: Measured, tmp_path: Path) -> None:
     page = tmp_path / "benchmarks.md"
     page.write_text(PAGE.read_text(encoding="utf-8"), encoding="utf-8")
-    assert sorted(write_page(page, measured.folder)) == sorted(measured.names)
-    write_picture(picture := tmp_path / "growth.svg", measured.folder)
+    with pytest.raises(ValueError, match=r"of a run with --quick or --scale: no figures for the page$"):
+        write_page(page, measured.folder)
+    full = tmp_path / "full"
+    full.mkdir()
+    for name, result in measured.results.items():
+        result["machine"]["quick"] = False
+        (full / f"{name}.json").write_text(json.dumps(result), encoding="utf-8")
+    assert sorted(write_page(page, full)) == sorted(measured.names)
+    write_picture(picture := tmp_path / "growth.svg", full)
     assert picture.exists() == ({"growth", "volume"} <= set(measured.names))
     text = page.read_text(encoding="utf-8")
     for result in measured.results.values():
         assert all(f"**{table['title']}**" in text for table in result["tables"])
         assert all(f"| {goal['what']} |" in text for goal in result["goals"])
-    assert sorted(write_page(page, measured.folder)) == sorted(measured.names)
+    assert sorted(write_page(page, full)) == sorted(measured.names)
     assert page.read_text(encoding="utf-8") == text
 
 
