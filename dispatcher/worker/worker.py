@@ -21,7 +21,7 @@ from dispatcher.core.transitions import taken_again
 from dispatcher.core.units import US
 from dispatcher.errors import ConfigError, GateUnavailable
 from dispatcher.server.clients import ANSWER_TIMEOUT_S
-from dispatcher.server.connection import Client, shorten_timeout, translate_outages, translate_refusals
+from dispatcher.server.connection import Client, is_full, shorten_timeout, translate_outages, translate_refusals
 from dispatcher.server.error_words import refused_login
 from dispatcher.store.leases import AHEAD, Outbox, Taken
 from dispatcher.store.snapshot import Books
@@ -111,6 +111,7 @@ class Worker:
         self._last: Taken | None = None
         self._standby = Standby(batch, senders, clock)
         self._rereads = False
+        self._rereads_later = False
         self._unsettled: list[Settlement] = []
         self._lost: GateUnavailable | None = None
         self._failure: Exception | None = None
@@ -331,15 +332,20 @@ class Worker:
         self._presence.senders = (self._senders, self._senders - self._post_pool.free)
         self._presence.renew(self._beat_s)
         self._beat_due = self._clock() + self._beat_s
+        self._rereads, self._rereads_later = self._rereads or self._rereads_later, False
         self._housekeeping.keep_up(self._limits.dispatcher.policy.dead_letters)
 
     def _reread_limits(self) -> None:
+        """Obey a SIGHUP. What a full server refused is tried again with the next beat: the queue is emptied meanwhile."""
         if self._rereads:
             self._rereads = False
             try:
                 self._limits.reread()
-            except GateUnavailable:
-                self._rereads = True
+            except GateUnavailable as error:
+                if is_full(error):
+                    self._rereads_later = True
+                else:
+                    self._rereads = True
                 raise
 
     def _take(self, *, only_due: bool = False) -> Taken:
@@ -432,7 +438,7 @@ class Worker:
                 return
             self._settle_posts()
             self._beat()
-            if self._must_take or (not could_post and self._post_pool.free):
+            if self._must_take or self._rereads or (not could_post and self._post_pool.free):
                 return
 
     def _instant(self, taken: Taken, us: int | None) -> float:

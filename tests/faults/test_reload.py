@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from dispatcher.app.limits import LoadedLimits
+from dispatcher.core.states import boottime_s
 from dispatcher.errors import ConfigError
 from dispatcher.producer.blocking import Producer
 from dispatcher.server.clients import connect
@@ -228,23 +229,50 @@ def test_a_hangup_publishes_what_is_new_and_refuses_what_is_wrong(shop: Shop) ->
     assert shop.drained()["sent"] == 4
 
 
-def test_a_hangup_while_the_server_is_away_is_obeyed_once_it_is_back(own_server: RedisServer, tmp_path: Path) -> None:
-    def read() -> LoadedLimits:
-        raise ConfigError("limits.yaml:1:1: a fault")
+def read_fault() -> LoadedLimits:
+    raise ConfigError("limits.yaml:1:1: a fault")
 
+
+def events_of(driven: HandDrivenWorker) -> list[str]:
+    said = [json.loads(line)["event"] for line in driven.said.getvalue().splitlines()]
+    return [event for event in said if event.startswith(("limits.", "redis."))]
+
+
+def test_a_hangup_while_the_server_is_away_is_obeyed_once_it_is_back(own_server: RedisServer, tmp_path: Path) -> None:
     with connect(own_server.url) as client:
         driven = HandDrivenWorker(client, 1, tmp_path)
         send(driven, "e1")
         assert len(driven.take().batch) == 1
-        driven.read = read
+        driven.read = read_fault
         driven.worker._hear_hangup(signal.SIGHUP, None)  # noqa: SLF001 - as the signal does
         own_server.stop()
         starts = iter([own_server.start])
         driven.bell.meanwhile = lambda: [start() for start in starts]
         assert len(driven.take().batch) == 1
-        said = [json.loads(line) for line in driven.said.getvalue().splitlines()]
-        events = [line["event"] for line in said if line["event"].startswith(("limits.refused", "redis."))]
-        assert events == ["limits.refused", "redis.lost", "redis.found", "limits.refused"]
+        events = ["limits.published", "limits.refused", "redis.lost", "redis.found", "limits.refused"]
+        assert events_of(driven) == events
+        assert client.hget(KEYS.metrics, "limits_refused") == b"1"
+
+
+def test_a_hangup_on_a_full_server_stops_nobody_and_is_obeyed_once_there_is_room(
+    own_server: RedisServer, tmp_path: Path
+) -> None:
+    late_s = 0.0
+    with connect(own_server.url) as client:
+        driven = HandDrivenWorker(client, 1, tmp_path, clock=lambda: boottime_s() + late_s)
+        for number in range(4):
+            send(driven, f"e{number}")
+        assert len(driven.take().batch) == 1
+        driven.read = read_fault
+        client.config_set("maxmemory", "1")
+        driven.worker._hear_hangup(signal.SIGHUP, None)  # noqa: SLF001 - as the signal does
+        assert [len(driven.take().batch) for _ in range(2)] == [1, 1], "it goes on"
+        client.config_set("maxmemory", "0")
+        once = ["limits.published", "limits.refused", "redis.lost", "redis.found"]
+        assert events_of(driven) == once
+        late_s = driven.LEASE_S / 2  # the next heartbeat is due
+        assert len(driven.take().batch) == 1
+        assert events_of(driven) == [*once, "limits.refused"]
         assert client.hget(KEYS.metrics, "limits_refused") == b"1"
 
 
