@@ -30,10 +30,15 @@ from dispatcher.worker.supervisor import Supervisor
 def tell(event, **facts):
     print(json.dumps({"event": event, "at": time.monotonic(), **facts}), flush=True)
 
+def await_file(name, within_s):
+    end = time.monotonic() + within_s
+    while time.monotonic() < end and not Path(name).exists():
+        time.sleep(0.01)
+
 def stop_by(number):
     def heard(*_):
         tell("child.stopping", pid=os.getpid())
-        time.sleep(SLOW_S)
+        await_file("enough", SLOW_S)
         tell("child.stopped", pid=os.getpid())
         os._exit(0)
     signal.signal(number, heard)
@@ -43,8 +48,13 @@ def wait():
     signal.signal(signal.SIGHUP, lambda *_: tell("child.reread", pid=os.getpid()))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
     tell("child.ready", pid=os.getpid())
+    Path("ready").touch()
     while True:
         signal.pause()
+
+def wrong_late():
+    await_file("ready", 60.0)
+    return 78
 
 def deaf():
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -66,8 +76,8 @@ def crash_once():
 def stumble():
     raise RuntimeError("xoxb-sesame")
 
-WAYS = {"done": lambda: 0, "crash": lambda: 3, "wrong": lambda: 78, "wait": wait, "deaf": deaf, "bare": bare,
-        "crash-once": crash_once, "stumble": stumble}
+WAYS = {"done": lambda: 0, "crash": lambda: 3, "wrong": lambda: 78, "wrong-late": wrong_late, "wait": wait, "deaf": deaf,
+        "bare": bare, "crash-once": crash_once, "stumble": stumble}
 SLOW_S = 0.0
 patience_s, *ways = sys.argv[1:]
 beside = ways[-1].startswith("beside-")
@@ -379,8 +389,10 @@ def test_a_second_signal_stops_at_once(family: Start) -> None:
     assert parent.lines("child.stopped") == []
 
 
-def test_the_first_signal_is_the_first_though_the_child_beside_the_others_is_ending_already(family: Start) -> None:
-    parent = family("wrong", "beside-wait", set_up="SLOW_S = 2.0")
+def test_the_first_signal_is_the_first_though_the_child_beside_the_others_is_ending_already(
+    family: Start, tmp_path: Path
+) -> None:
+    parent = family("wrong-late", "beside-wait", set_up="SLOW_S = 60.0")
     (stopping,) = parent.wait_for("child.stopping")
     until(lambda: parent.lines("let.go"), "the parent has ended it")
     let_go = parent.lines("let.go")[-1]["at"]
@@ -388,13 +400,14 @@ def test_the_first_signal_is_the_first_though_the_child_beside_the_others_is_end
     parent.signal(signal.SIGTERM)
     (asked,) = parent.wait_for("stop.asked")
     assert 0 < asked["within_s"] < PATIENCE_S
+    (tmp_path / "enough").touch()
     assert parent.code() == 0
     assert [line["pid"] for line in parent.lines("child.stopped")] == [stopping["pid"]]
     assert len(parent.lines("child.stopping")) == 1
 
 
 def test_a_second_signal_stops_the_child_beside_the_others_at_once(family: Start) -> None:
-    parent = family("wrong", "beside-wait", set_up="SLOW_S = 60.0")
+    parent = family("wrong-late", "beside-wait", set_up="SLOW_S = 60.0")
     parent.wait_for("child.stopping")
     parent.signal(signal.SIGTERM)
     (asked,) = parent.wait_for("stop.asked")
