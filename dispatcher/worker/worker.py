@@ -336,7 +336,7 @@ class Worker:
         self._housekeeping.keep_up(self._limits.dispatcher.policy.dead_letters)
 
     def _reread_limits(self) -> None:
-        """Obey a SIGHUP. What a full server refused is tried again with the next beat: the queue is emptied meanwhile."""
+        """Obey a SIGHUP. What a full server refused is tried again with the next beat; the worker goes on."""
         if self._rereads:
             self._rereads = False
             try:
