@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from dispatcher.core.explain import Explanation
     from dispatcher.producer.blocking import Fields, ResolvedFields
+    from dispatcher.server.embedded import EmbeddedServer
     from dispatcher.store.intake import EnqueueCalls, Enqueued, Job
 
 
@@ -149,7 +150,8 @@ class AsyncProducer:
             try:
                 await self._client.aclose()
             finally:
-                await asyncio.to_thread(self._target.close)  # the end of a server takes its time
+                if self._target.embedded is not None:
+                    await _left(self._target.embedded)
 
     async def __aenter__(self) -> Self:
         return self
@@ -165,6 +167,14 @@ class AsyncProducer:
                 return await self._intake.enqueue_jobs(jobs)
         except (GateUnavailable, TimeoutError) as error:
             raise unavailable(str(error) or _TOO_SLOW, sources) from error
+
+
+async def _left(server: EmbeddedServer) -> None:
+    """Leave it, in a thread where one can begin: the end of a server takes its time."""
+    try:
+        await asyncio.to_thread(server.close)
+    except RuntimeError:  # no room for a thread, or the loop is ending and begins none any more
+        server.close()
 
 
 async def async_chunked(

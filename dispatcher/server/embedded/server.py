@@ -80,10 +80,10 @@ class EmbeddedServer:
 
         The wait is bounded (15 s); beyond it the guard finishes alone. Closing twice is harmless.
         """
-        if self._hold is None:
+        hold, self._hold = self._hold, None
+        if hold is None:
             return
-        os.close(self._hold)  # not unlocked: forked children share the lock
-        self._hold = None
+        os.close(hold)  # not unlocked: forked children share the lock
         await_end(self._data, _END_TIMEOUT_S)
 
     def __enter__(self) -> Self:

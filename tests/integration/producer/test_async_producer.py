@@ -216,6 +216,24 @@ def test_the_loop_goes_on_while_the_server_that_is_left_ends(tmp_path: Path) -> 
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("is_embedded", [False, True], ids=["url", "embedded"])
+def test_a_producer_can_be_closed_where_no_thread_begins_any_more(
+    redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_embedded: bool
+) -> None:
+    async def main() -> None:
+        with EmbeddedServer.join(tmp_path / ".dispatcher"):
+            if not is_embedded:
+                monkeypatch.setenv("DISPATCHER_REDIS_URL", redis_url)
+            producer = AsyncProducer.from_env()
+        await asyncio.get_running_loop().shutdown_default_executor()
+        await producer.aclose()
+        monkeypatch.delenv("DISPATCHER_REDIS_URL", raising=False)
+        with pytest.raises(ConfigError, match="no embedded server"):
+            AsyncProducer.from_env()
+
+    asyncio.run(main())
+
+
 def test_the_server_is_left_though_the_connections_cannot_be_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
