@@ -13,7 +13,7 @@ from dispatcher.core.units import HIDDEN
 from dispatcher.errors import ConfigError
 from dispatcher.settings.environment import PREFIX, Settings, Variable, variables
 from dispatcher.settings.redaction import LONGEST_PATH, redacted
-from dispatcher.settings.sources import ENV_FILE, Source, read_env_file, without_blanks
+from dispatcher.settings.sources import ENV_FILE, Source, is_service_link, read_env_file, without_blanks
 
 MAX_SECRET_BYTES: Final = 64 * 1024
 _BOT_TOKENS: Final = ("xoxb-", "xoxe.xoxb-")
@@ -43,7 +43,7 @@ def load_settings(
     *,
     for_posts: bool = True,
     needed: Collection[str] = (),
-    warns_of_token: bool = True,
+    warns_of_names_only: bool = False,
 ) -> tuple[Settings, tuple[str, ...]]:
     """The settings and a sentence for each warning: a variable that is not known, a line not understood.
 
@@ -51,7 +51,7 @@ def load_settings(
     ``DISPATCHER_`` name before the name another program uses. A missing ``env_file`` is no fault, ``None``
     reads none. Values in it are taken as they are: nothing is interpolated. Unless they are ``for_posts``, the file of
     a token or webhook that cannot be read is no fault. Where some settings are ``needed``, all others count as not set.
-    ``warns_of_token``: also of a token that does not look like one.
+    ``warns_of_names_only``: of no line that is not understood, and of no token that does not look like one.
 
     Raises ``ConfigError`` with every fault at once, and behind them the warnings, one of which may be the cause; it
     names variables and never shows a secret.
@@ -81,10 +81,11 @@ def load_settings(
         settings = Settings.checked(values, names)
     except ConfigError as error:
         problems += error.problems
-    warnings = (*unread, *_unknown(sources), *(_unlikely_token(settings, names) if warns_of_token else ()))
+    unknown = tuple(_unknown(sources))
+    token = () if warns_of_names_only else tuple(_unlikely_token(settings, names))
     if problems or settings is None:
-        raise ConfigError(*problems, warnings=warnings)
-    return settings, warnings
+        raise ConfigError(*problems, warnings=(*unread, *unknown, *token))
+    return settings, unknown if warns_of_names_only else (*unread, *unknown, *token)
 
 
 def _find(variable: Variable, sources: tuple[Source, ...]) -> _Found | None:
@@ -138,8 +139,8 @@ def _unlikely_token(settings: Settings | None, names: Mapping[str, str]) -> Iter
 def _unknown(sources: tuple[Source, ...]) -> Iterator[str]:
     known = {name for variable in variables() for name in variable.names}
     for source in sources:
-        for name in sorted(source.variables):
-            if name.upper().startswith(PREFIX) and name not in known:
+        for name, text in sorted(source.variables.items()):
+            if name.upper().startswith(PREFIX) and name not in known and not is_service_link(name, text):
                 yield f"{name}{source.suffix} is not a known variable and is ignored{_nearest(name, known)}"
 
 

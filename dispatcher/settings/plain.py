@@ -16,7 +16,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from dispatcher.settings.sources import ENV_FILE, read_env_file, without_blanks
+from dispatcher.settings.sources import ENV_FILE, is_service_link, read_env_file, without_blanks
 
 if TYPE_CHECKING:
     from dispatcher.settings.environment import Settings
@@ -108,13 +108,13 @@ def load_some_settings() -> tuple[AnySettings, tuple[str, ...]]:
 
 
 def load_producer_settings() -> tuple[AnySettings, tuple[str, ...]]:
-    """As ``load_some_settings``, without a word about the token: no producer posts."""
+    """As ``load_some_settings``; warns of unknown variables alone: the rest of ``.env`` is its application's."""
     plain = plain_settings(os.environ, ENV_FILE)
     if plain is not None:
         return plain, ()
     from dispatcher.settings.loading import load_settings
 
-    return load_settings(for_posts=False, warns_of_token=False)
+    return load_settings(for_posts=False, warns_of_names_only=True)
 
 
 def load_server_settings() -> tuple[AnySettings, tuple[str, ...]]:
@@ -144,6 +144,8 @@ def plain_settings(env: Mapping[str, str], env_file: Path | None, needed: Collec
             is_ours = name.upper().startswith(_PREFIX)
             setting = name.removeprefix(_PREFIX).lower() if is_ours else _OTHER_NAMES.get(name)
             if setting is None or (needed and setting not in needed and _is_known(name, setting)):
+                continue
+            if not _is_known(name, setting) and is_service_link(name, text):
                 continue
             if not _is_known(name, setting) or setting in found or not re.fullmatch(_PLAIN.get(setting, "(?!)"), text):
                 return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from dotenv.parser import Binding
 
 ENV_FILE: Final = Path(".env")
+_SERVICE_LINK: Final = re.compile(".*_(?:SERVICE_HOST|SERVICE_PORT(?:_.+)?|PORT_[0-9]+_(?:TCP|UDP|SCTP)(?:_.+)?)")
 
 
 class Source(NamedTuple):
@@ -52,6 +54,11 @@ def _line(binding: Binding) -> int:
     """Where it stands; the parser counts blank lines before it to it."""
     text = binding.original.string
     return binding.original.line + text[: len(text) - len(text.lstrip())].count("\n")
+
+
+def is_service_link(name: str, text: str) -> bool:
+    """Whether Kubernetes sets such a variable in each pod, for a Service whose name ours begin with, too."""
+    return _SERVICE_LINK.fullmatch(name) is not None or (name.endswith("_PORT") and "://" in text)
 
 
 def without_blanks(given: Mapping[str, str]) -> dict[str, str]:

@@ -76,8 +76,8 @@ def crash_once():
 def stumble():
     raise RuntimeError("xoxb-sesame")
 
-WAYS = {"done": lambda: 0, "crash": lambda: 3, "wrong": lambda: 78, "wrong-late": wrong_late, "wait": wait, "deaf": deaf,
-        "bare": bare, "crash-once": crash_once, "stumble": stumble}
+WAYS = {"done": lambda: 0, "crash": lambda: 3, "wrong": lambda: 78, "wrong-late": wrong_late, "wait": wait,
+        "deaf": deaf, "bare": bare, "crash-once": crash_once, "stumble": stumble}
 SLOW_S = 0.0
 patience_s, *ways = sys.argv[1:]
 beside = ways[-1].startswith("beside-")

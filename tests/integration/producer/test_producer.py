@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 import weakref
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -58,6 +59,16 @@ def test_a_variable_that_is_misspelt_is_a_warning_where_a_producer_is_made(
     with pytest.warns(UserWarning, match="did you mean DISPATCHER_QUEUE") as caught, Producer.from_env():
         pass
     assert [warning.filename for warning in caught] == [__file__]
+
+
+def test_a_line_of_the_env_file_that_a_producer_does_not_read_is_no_warning(
+    redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(".env").write_text("what the application reads\n", encoding="utf-8")
+    monkeypatch.setenv("DISPATCHER_REDIS_URL", redis_url)
+    with warnings.catch_warnings(action="error"), Producer.from_env():
+        pass
 
 
 def events(count: int, *, ids: bool = True) -> list[dict[str, str]]:

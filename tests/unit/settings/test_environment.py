@@ -17,6 +17,7 @@ from pydantic import SecretStr, ValidationError
 from dispatcher.errors import ConfigError
 from dispatcher.settings.environment import Settings, variables
 from dispatcher.settings.loading import load_settings
+from dispatcher.settings.plain import plain_settings
 from dispatcher.settings.redaction import redacted, redacted_url, redacted_webhook
 
 SPAN = "in seconds or with a unit of ms, s, m, h or d"
@@ -618,6 +619,28 @@ def test_unknown_variables_are_warned_about_with_the_nearest_name(tmp_path: Path
         "dispatcher_queue is not a known variable and is ignored; did you mean DISPATCHER_QUEUE?",
         f"DISPATCHER_SENDER (in {env_file}) is not a known variable and is ignored; did you mean DISPATCHER_SENDERS?",
     )
+
+
+def test_what_kubernetes_sets_for_a_service_is_no_unknown_variable() -> None:
+    of_services = {
+        f"DISPATCHER_{name}": text
+        for service in ("", "WEB_")
+        for name, text in {
+            f"{service}SERVICE_HOST": "10.0.0.1",
+            f"{service}SERVICE_PORT": "8910",
+            f"{service}SERVICE_PORT_HTTP": "8910",
+            f"{service}PORT": "tcp://10.0.0.1:8910",
+            f"{service}PORT_8910_TCP": "tcp://10.0.0.1:8910",
+            f"{service}PORT_8910_TCP_PROTO": "tcp",
+            f"{service}PORT_8910_TCP_PORT": "8910",
+            f"{service}PORT_8910_TCP_ADDR": "10.0.0.1",
+        }.items()
+    }
+    settings, warnings = load_settings(of_services, None)
+    assert (settings, warnings) == (load_settings({}, None)[0], ())
+    assert plain_settings(of_services, None) is not None
+    _, warnings = load_settings({"DISPATCHER_PORT": "8910"}, None)
+    assert warnings == ("DISPATCHER_PORT is not a known variable and is ignored",)
 
 
 def test_a_line_of_the_env_file_that_is_not_understood_is_a_warning(tmp_path: Path) -> None:
