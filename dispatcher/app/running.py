@@ -99,7 +99,7 @@ def dispatch_one(job_id: str, data: str) -> str:
     Returns ``duplicate``, ``posted`` (an attempt to post was made; its outcome is settled) or ``decided`` (ended or
     parked without one). Raises ``ConfigError``, ``GateUnavailable``.
     """
-    settings, warnings = load_settings()
+    settings, _ = load_settings()  # no warning is told: each job is a process, and would tell it again
     sink = build_sink(settings)
     owner = f"job.{_owner()}"
     with (
@@ -107,8 +107,6 @@ def dispatch_one(job_id: str, data: str) -> str:
         open_server(settings, start=False) as server,
     ):
         events = log.of(owner)
-        for warning in warnings:
-            events.say("setting.warning", detail=warning)
         client = connect(server.url)
         run = _Run(settings, client, sink, events, owner)
         run.claim()

@@ -91,7 +91,7 @@ def test_a_stock_worker_posts_through_the_same_gate_and_books(
     Path(env["DISPATCHER_LIMITS_FILE"]).write_text(LIMITS.replace("limits: [10/30m]", "limits: [1/30m]"))
     Producer(redis).send_many({"category": "errors", "text": str(n), "id": f"e{n}"} for n in range(2))
     said = stock_worker({**env, "DISPATCHER_QUEU": "q"}, redis_url, tmp_path)
-    assert said.count("DISPATCHER_QUEU is not a known variable") == 2, "once for each job"
+    assert "DISPATCHER_QUEU" not in said, "each job would say it again"
     totals = balanced(redis)
     assert (totals["received"], totals["sent"], totals["dropped"]) == (2, 1, 1)
     assert [posted.text for posted in slack.ledger.posted()] == ["0"]
