@@ -79,6 +79,10 @@ class ExchangeFailed(Exception):
         self.detail = detail
 
 
+class _NoThread(ExchangeFailed):
+    """There is no room for a thread on this system: no fault of a server, nor of a proxy."""
+
+
 class Transport:
     """Exchanges with the server of one URL. May be used by several threads at once.
 
@@ -174,7 +178,7 @@ class Transport:
         try:
             sock = self._reach(deadline)
         except ExchangeFailed as error:
-            if self._proxy is None:
+            if self._proxy is None or isinstance(error, _NoThread):
                 raise
             raise self._proxy.failed(error.detail) from error
         try:
@@ -229,8 +233,8 @@ class Transport:
 
         try:
             threading.Thread(target=look_up, name="dispatcher-dns", daemon=True).start()
-        except RuntimeError as error:  # no room for a thread
-            raise ExchangeFailed("connect_failed", f"{host} cannot be looked up: {error}") from error
+        except RuntimeError as error:
+            raise _NoThread("connect_failed", f"{host} cannot be looked up: {error}") from error
         try:
             answer = found.get(timeout=deadline.remaining_s())
         except queue.Empty:

@@ -60,13 +60,19 @@ def test_a_name_server_that_does_not_answer_is_left_behind_at_the_deadline() -> 
     assert time.monotonic() - began < 2
 
 
-def test_a_system_without_room_for_a_thread_makes_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("proxy", [None, "http://proxy.test:3128"])
+def test_a_system_without_room_for_a_thread_makes_no_connection(
+    monkeypatch: pytest.MonkeyPatch, proxy: str | None
+) -> None:
     def no_room(_thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
+    if proxy is not None:
+        monkeypatch.setenv("http_proxy", proxy)
     transport = Transport("http://slack.test/api/", 5, resolve=look_up_nothing)
     monkeypatch.setattr(threading.Thread, "start", no_room)
-    with pytest.raises(ExchangeFailed, match=r"slack\.test cannot be looked up: can't start new thread") as caught:
+    host = "slack.test" if proxy is None else "proxy.test"
+    with pytest.raises(ExchangeFailed, match=rf"^{host} cannot be looked up: can't start new thread$") as caught:
         transport.post("http://slack.test/api/x", {}, b"")
     assert caught.value.code == "connect_failed"
 
