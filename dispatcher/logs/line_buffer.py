@@ -88,7 +88,7 @@ class LineBuffer:
         try:
             taken = write(end + lines)
         except (OSError, ValueError) as error:
-            taken, is_refused = error.taken if isinstance(error, _Refused) else 0, True
+            taken, is_refused = error.taken if isinstance(error, Refused) else 0, True
         if taken:
             queue.is_torn, queue.is_within = False, not (end + lines).endswith(b"\n", 0, taken)
         of_lines = max(0, taken - len(end))
@@ -166,16 +166,17 @@ class _Queue:
         return b"".join(pieces), left_out
 
 
-class _Refused(OSError):
-    """Nothing more can be written now; ``taken`` bytes were."""
+class Refused(OSError):
+    """Nothing more can be written now, for this ``cause``; ``taken`` bytes were."""
 
-    def __init__(self, taken: int) -> None:
+    def __init__(self, taken: int, cause: OSError) -> None:
         super().__init__()
         self.taken = taken
+        self.cause = cause
 
 
 class _Output(Protocol):
-    """Raises ``OSError`` or ``ValueError`` for what cannot be written: ``_Refused`` where a part was."""
+    """Raises ``OSError`` or ``ValueError`` for what cannot be written: ``Refused`` where a part was."""
 
     def write_now(self, lines: bytes) -> int:
         """Write as much as the reader takes without a wait; returns how many bytes."""
@@ -190,11 +191,10 @@ class _Output(Protocol):
 
 def _output_of(stream: TextIO) -> _Output:
     """How to write to what lies below a stream. No lock of the stream is held while its reader stalls."""
-    try:
-        file = stream.fileno()
-        mode = os.fstat(file).st_mode
-    except (OSError, ValueError, AttributeError):
+    file = file_of(stream)
+    if file is None:
         return _Stream(stream)
+    mode = os.fstat(file).st_mode
     if stat.S_ISREG(mode):
         return _File(file)
     if stat.S_ISSOCK(mode):
@@ -206,9 +206,24 @@ def _output_of(stream: TextIO) -> _Output:
         return _Pipe(file, None)
 
 
+def file_of(stream: TextIO) -> int | None:
+    """The file below a stream; None where there is none, as below what a program puts in the place of one."""
+    try:
+        file = stream.fileno()
+        os.fstat(file)
+    except (OSError, ValueError, TypeError, AttributeError):  # without such a method, or one that returns None
+        return None
+    return file
+
+
+def encoding_of(stream: TextIO) -> str:
+    """The encoding of a stream, or of what a program puts in the place of one."""
+    return getattr(stream, "encoding", None) or "utf-8"
+
+
 def _other_encoding(stream: TextIO) -> str | None:
     """The stream's encoding, where it is not that of the lines."""
-    encoding = stream.encoding or "utf-8"
+    encoding = encoding_of(stream)
     return None if encoding.lower().replace("-", "").replace("_", "") == "utf8" else encoding
 
 
@@ -240,7 +255,7 @@ class _File:
         return self.write(lines)
 
     def write(self, lines: bytes) -> int:
-        return _write(self._file, [memoryview(lines)])
+        return write_all(self._file, [memoryview(lines)])
 
     def close(self) -> None:
         pass
@@ -260,7 +275,7 @@ class _Socket:
             return 0
 
     def write(self, lines: bytes) -> int:
-        return _write(self._file, [memoryview(lines)])
+        return write_all(self._file, [memoryview(lines)])
 
     def close(self) -> None:
         self._socket.close()
@@ -282,14 +297,14 @@ class _Pipe:
                 except BlockingIOError:
                     break
                 except OSError as error:
-                    raise _Refused(taken) from error
+                    raise Refused(taken, error) from error
                 taken += written
                 if written < len(piece):
                     break
         return taken
 
     def write(self, lines: bytes) -> int:
-        return _write(self._file, _pieces(lines))
+        return write_all(self._file, _pieces(lines))
 
     def close(self) -> None:
         if self._quick is not None:
@@ -308,7 +323,8 @@ def _pieces(lines: bytes) -> Iterator[memoryview]:
         first = last
 
 
-def _write(file: int, pieces: Iterable[memoryview]) -> int:
+def write_all(file: int, pieces: Iterable[memoryview]) -> int:
+    """Write all, and wait for the reader; returns how many bytes. Raises ``Refused`` where not all can be written."""
     taken = 0
     for piece in pieces:
         rest = piece
@@ -318,7 +334,7 @@ def _write(file: int, pieces: Iterable[memoryview]) -> int:
             except BlockingIOError:  # who gave us the file has made it non-blocking
                 select.select([], [file], [])
             except OSError as error:
-                raise _Refused(taken) from error
+                raise Refused(taken, error) from error
             else:
                 taken, rest = taken + written, rest[written:]
     return taken

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from io import UnsupportedOperation
 from typing import Final, TextIO
 
 from dispatcher.core.posts import Message, PostResult, Receipt
 from dispatcher.core.rendering import one_line, unescape
 from dispatcher.core.states import ScanResult, Search, Unreadable, boottime_s
+from dispatcher.logs.line_buffer import Refused, encoding_of, file_of, write_all
 from dispatcher.slack.taxonomy import problem
 
 
@@ -42,7 +41,7 @@ class ConsoleSink:
             return problem("too_late")
         line = f"{one_line(message.channel)}  {one_line(unescape(message.text), 4_000)}\n"
         stream = self._stream or sys.stdout
-        encoding = stream.encoding or "utf-8"
+        encoding = encoding_of(stream)
         try:
             with self._lock:
                 self._print(stream, line.encode(encoding, "backslashreplace"), encoding)
@@ -58,19 +57,20 @@ class ConsoleSink:
 
         A line of which only a part could be printed is ended before the next one.
         """
-        try:
-            file = stream.fileno()
-        except UnsupportedOperation:
+        file = file_of(stream)
+        if file is None:
             stream.write(line.decode(encoding))
             stream.flush()
             return
         stream.flush()
         rest = b"\n" + line if self._is_torn else line
-        while rest:
-            taken = os.write(file, rest)
-            if taken:
-                self._is_torn = not rest.endswith(b"\n", 0, taken)
-            rest = rest[taken:]
+        try:
+            write_all(file, [memoryview(rest)])
+        except Refused as error:
+            if error.taken:
+                self._is_torn = not rest.endswith(b"\n", 0, error.taken)
+            raise error.cause from None
+        self._is_torn = False
 
     def scan(self, search: Search) -> ScanResult:
         """What was printed cannot be read back."""

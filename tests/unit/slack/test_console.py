@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
+import select
 import subprocess
 import sys
+import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +20,7 @@ from dispatcher.core.rendering import message_for
 from dispatcher.core.states import boottime_s
 from dispatcher.slack.console import ConsoleSink
 from tests.support.forked import SEEN_BY_ALL
+from tests.support.processes import PATIENCE_S
 from tests.support.slack import MESSAGE
 
 
@@ -99,6 +104,54 @@ def test_a_message_that_a_full_disk_tears_is_printed_once_when_there_is_room(tmp
         )
     assert child.stderr.split() == ["Receipt", "Paused", "Paused", "Receipt", "Receipt"]
     assert (tmp_path / "printed").read_text().splitlines() == ["#ops  first", "#ops  se", "#ops  second", "#ops  third"]
+
+
+class Told:
+    """What a program may put in the place of ``sys.stdout``."""
+
+    def __init__(self) -> None:
+        self.said = ""
+
+    def write(self, text: str) -> None:
+        self.said += text
+
+    def flush(self) -> None:
+        pass
+
+
+class ToldWithoutFile(Told):
+    encoding = "ascii"
+
+    def fileno(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("kind", "said"), [(Told, "größe"), (ToldWithoutFile, "gr\\xf6\\xdfe")])
+def test_the_console_sink_prints_to_what_only_takes_texts(
+    monkeypatch: pytest.MonkeyPatch, kind: type[Told], said: str
+) -> None:
+    told = kind()
+    monkeypatch.setattr(sys, "stdout", told)
+    assert ConsoleSink().post(Message("e1", "#ops", "größe")) == Receipt("#ops", None)
+    assert told.said == f"#ops  {said}\n"
+
+
+def test_the_console_sink_waits_for_the_reader_of_an_output_that_does_not_block() -> None:
+    reader, writer = os.pipe()
+    read: list[bytes] = []
+    with os.fdopen(reader, "rb") as source, os.fdopen(writer, "w", encoding="utf-8") as stream:
+        os.set_blocking(writer, False)
+        with suppress(BlockingIOError):
+            while True:
+                os.write(writer, b"." * select.PIPE_BUF)
+        thread = threading.Thread(target=lambda: read.append(source.read()))
+        thread.start()
+        sink = ConsoleSink(stream)
+        results = [sink.post(Message("e1", "#ops", "ö" * 3_900)) for _ in range(100)]
+        stream.close()
+        thread.join(PATIENCE_S)
+    assert results == [Receipt("#ops", None)] * 100
+    assert read[0].lstrip(b".") == ("#ops  " + "ö" * 3_900 + "\n").encode() * 100
 
 
 def test_the_console_sink_prints_again_what_has_changed() -> None:
