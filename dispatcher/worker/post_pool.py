@@ -99,8 +99,8 @@ class PostPool:
     The worker's loop starts tasks and collects their results. A post without a result at its deadline counts as
     ambiguous, and a history scan as broken off. A result that comes later is ignored.
 
-    A post that its thread has not begun by its deadline is never made, and counts as not made: the process stood still
-    meanwhile, and another worker may hold the event.
+    A post that no thread has begun by its deadline is never made, and counts as not made: the process stood still
+    meanwhile, and another worker may hold the event; or it had no room for a thread. A history scan counts as too late.
 
     ``executor`` returns what runs a task, by the limits in force. ``wake`` tells the loop that a result can be
     collected, and again when more than half of the tasks have ended.
@@ -227,8 +227,10 @@ class PostPool:
 
     def _overdue(self, in_flight: _InFlight) -> list[Settlement]:
         task = in_flight.task
-        if isinstance(task, Started) and in_flight.claim():
-            return [self._executor().not_made(task)]
+        if in_flight.claim():
+            if isinstance(task, Started):
+                return [self._executor().not_made(task)]
+            return self._without_answer(task, "too_late", "its time had passed before it began")
         return self._without_answer(task, "deadline", f"no answer within {self._deadline_s:g} s")
 
     def _without_answer(self, task: Task, code: str, detail: str) -> list[Settlement]:
