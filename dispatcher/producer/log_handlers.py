@@ -30,8 +30,8 @@ MOST_TRACEBACK: Final = 2_500
 _MOST_TEXT: Final = 1_000
 _LABEL_CHARS: Final = 200
 _PACKAGES: Final = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
-_LIBRARY: Final = (*(get_path(name) + os.sep for name in ("stdlib", "platstdlib")), "<frozen ")
-"""How names of files of Python's own library begin; some of its modules are frozen."""
+_NOBODYS: Final = (*(get_path(name) + os.sep for name in ("stdlib", "platstdlib")), "<")
+"""How names of files begin that are nobody's: those of Python's own library, and what is no file (``<string>``)."""
 
 _ExcInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
@@ -42,10 +42,10 @@ class DispatcherHandler(logging.Handler):
     A call of the logger never waits for the queue and never raises: see ``BackgroundSender``. ``channel``,
     ``priority``, ``max_age`` and ``labels`` are those of each event; ``extra={"dispatch": {...}}`` replaces fields of
     one event. Labels also name ``logger``, ``level`` and ``host``. The ``dedup_key`` is made of the logger, the message
-    before its arguments, the type of the exception and the last function of the application in its traceback, where
-    there is none that of an installed package: it holds nothing that differs from one repeat to the next. Without
-    ``producer`` one is made as the environment says (``Producer.from_env``). Records of the libraries that hand events
-    over (``IGNORED``) are not taken.
+    before its arguments, the type of the exception and the last function of the application in its traceback. If the
+    traceback has none, it is the last function outside Python's library. The key holds nothing that differs from one
+    repeat to the next. Without ``producer`` one is made as the environment says (``Producer.from_env``). Records of the
+    libraries that hand events over (``IGNORED``) are not taken.
 
     Raises ``InvalidEvent`` where no event can have these fields.
     """
@@ -166,10 +166,10 @@ def _key_of(name: str, message: str, exc_info: _ExcInfo | None) -> str:
 
 
 def _closeness(file: str) -> int:
-    """How close a file is to the application: 2 for one of it, 1 in an installed package, 0 in Python's library."""
+    """How close a file is to the application: 2 for one of it, 1 in an installed package, else 0."""
     if any(folder in file for folder in _PACKAGES):
         return 1
-    return 0 if file.startswith(_LIBRARY) else 2
+    return 0 if file.startswith(_NOBODYS) else 2
 
 
 def _exc_info_of(entry: Mapping[str, Any]) -> _ExcInfo | None:

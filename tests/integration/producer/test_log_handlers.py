@@ -146,8 +146,9 @@ def test_a_function_of_an_installed_package_counts_where_there_is_none_of_the_ap
     thread = (concurrent.futures.thread.__file__, "run")
     pay, ship = ((f"/usr/lib/python3/{folder}/shop.py", name) for name in ("pay", "ship"))
     run, loads, frozen = ("/srv/app.py", "run"), (json.__file__, "loads"), ("<frozen runpy>", "_run_code")
+    made = ("<string>", "__init__")  # as of a dataclass
     logger.addHandler(DispatcherHandler(producer=Producer(redis)))
-    for frames in ((thread, pay, loads), (frozen, thread, pay), (thread, ship), (run, pay), (run, ship, loads)):
+    for frames in ((thread, pay, loads), (frozen, thread, pay), (thread, ship), (run, pay), (run, made, loads)):
         logger.error("failed", exc_info=failed_in(*frames))
     for frames in ((thread, loads), (frozen, loads)):
         logger.error("failed", exc_info=failed_in(*frames))
