@@ -112,7 +112,7 @@ def _other_server(failure: RedisError, server: str, place: str) -> str | None:
     if isinstance(failure, (AskError, ClusterCrossSlotError)):  # MOVED is an AskError, too
         return (
             f"{server} is a node of a cluster, which is not supported: "
-            "set DISPATCHER_REDIS_URL to a server that stands alone"
+            "set DISPATCHER_REDIS_URL to a server that stands alone, or to Sentinels"
         )
     return None
 

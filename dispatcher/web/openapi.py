@@ -32,7 +32,7 @@ _ROUTES: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     "/v1/pause": {"put": ("operate", "Post nothing."), "delete": ("operate", "Resume posting.")},
     "/v1/pause/{category}": {
         "put": ("operate", "Post nothing of a category."),
-        "delete": ("operate", "Let a category go on."),
+        "delete": ("operate", "Resume posting of a category."),
     },
     "/v1/mutes/{category}": {
         "put": ("operate", "Suppress a category for a time."),

@@ -87,7 +87,10 @@ def test_a_worker_that_stops_leaves_the_registry_of_a_full_server(binary: Path) 
 
 
 def test_a_node_of_a_cluster_is_called_that(slack: StandIn, tmp_path: Path) -> None:
-    words = "is a node of a cluster, which is not supported: set DISPATCHER_REDIS_URL to a server that stands alone"
+    words = (
+        "is a node of a cluster, which is not supported: "
+        "set DISPATCHER_REDIS_URL to a server that stands alone, or to Sentinels"
+    )
     with cluster_node() as server:
         env = env_for(server, slack, tmp_path)
         for command in (("send", "errors", "x"), ("status",), ("worker", "--burst")):

@@ -52,7 +52,11 @@ def _role(info: Mapping[str, Any]) -> Iterator[Finding]:
     if info.get("role", "master") != "master":
         yield error("server", "this is a replica and takes no writes", "set DISPATCHER_REDIS_URL to its primary")
     if info.get("cluster_enabled", 0):
-        yield error("server", "this is a node of a cluster, which is not supported", "take a server that stands alone")
+        yield error(
+            "server",
+            "this is a node of a cluster, which is not supported",
+            "take a server that stands alone, or Sentinels",
+        )
 
 
 def _eviction(info: Mapping[str, Any]) -> Finding:
