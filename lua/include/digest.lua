@@ -327,7 +327,10 @@ local digest = module(function(digest)
 
   -- The tally begins anew for another message. What the earlier one has not told yet goes on as a tally of its own.
   function digest.split_off(at, id, key)
-    local count = number_in(key, 'count') or 0
+    local count, editable = number_in(key, 'count') or 0, editable_at(at, key)
+    if plan.hget(at.events, id) and not plan.zscore(at.parked, id) then
+      editable = at.now + EDIT_US -- somebody holds its digest message, and edits it now
+    end
     if count > (number_in(key, 'shown') or 0) then
       local apart = id .. '+' .. digits(next_seq(at))
       for field, value in pairs(plan.hgetall(key)) do
@@ -335,9 +338,9 @@ local digest = module(function(digest)
       end
       plan.hset(at.tally_prefix .. apart, 'next', digits(at.now))
       plan.sadd(at.tallies, apart)
-      digest.park(at, apart, digest.new_header(at), editable_at(at, key))
+      digest.park(at, apart, digest.new_header(at), editable)
     end
-    leave_count(at, key, count, editable_at(at, key))
+    leave_count(at, key, count, editable)
     plan.del(key)
   end
 

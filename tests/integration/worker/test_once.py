@@ -779,9 +779,35 @@ class TestWhoseCount:
         stage.send("d", dedup_key="db1")
         ann.run()
         bob.deliver([edit])
+        stage.clock.forward(30)
         ann.run()
         assert ann.desk.posts == ["a", "d"]
         assert [stage.redis.ttl(tally) for tally in stage.redis.keys(stage.keys.tally("*"))] == [7200]
+
+    def test_a_message_that_another_one_replaces_during_an_edit_is_edited_again_half_a_minute_later(
+        self, redis: Database
+    ) -> None:
+        stage = self.stage_of(redis, "limits: [], channel: '#free'")
+        ann, bob = stage.worker("ann"), stage.worker("bob")
+        posts = count(1)
+        ann.desk.reply = lambda message: Receipt(message.channel, f"{next(posts)}.000001")
+        stage.send("a", dedup_key="db1")
+        ann.run()
+        stage.clock.now_us += HOUR_US - 10 * US
+        stage.send("b", dedup_key="db1")
+        bob.go()
+        (edit,) = bob.go()
+        stage.clock.now_us += 10 * US
+        stage.send("c", dedup_key="db1")
+        ann.run()
+        bob.deliver([edit])
+        stage.clock.now_us += 30 * US - 1
+        ann.run()
+        assert (ann.desk.posts, self.counted(ann), self.counted(bob)) == (["a", "c"], [], ["text of a\n_x2"])
+        stage.clock.now_us += 1
+        ann.run()
+        assert self.counted(ann) == ["text of a\n_x2"]
+        assert stage.snapshot().all_tallies == 0
 
     @pytest.mark.parametrize("once", ["{per: 1h}", "none", "{by: [host], per: 1h, then: edit}"])
     def test_limits_that_change_while_the_first_waits_leave_no_count_untold(self, redis: Database, once: str) -> None:
