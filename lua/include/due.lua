@@ -171,7 +171,8 @@ local due = module(function(due)
       end
       local header, payload, malformed = record.read(at, id)
       local place = header.unconfirmed and header.channel
-      local held_up = most > 0 and header.digest and digest.held_up(at, id)
+      local may_wait = most > 0 and header.digest and (header.attempt or 0) == 0 -- one that was tried has waited before that
+      local held_up = may_wait and digest.held_up(at, id)
       if malformed then
         intake.quarantine(at, id, header, payload)
       elseif is_too_soon(at, header) then

@@ -571,6 +571,24 @@ class TestEdit:
             stage.clock.forward(1)
         assert instants == ([70] if posts == 3 else [300])
 
+    def test_an_edit_that_failed_waits_for_posts_no_more(self, redis: Database) -> None:
+        rule = CategoryRule((), "#paced", OnLimit.DROP, 24 * HOUR_US, once=replace(ONCE, then=Then.EDIT))
+        stage = Stage(redis, replace(policy_of("", "", pace="1/20s"), categories={"errors": rule}))
+        ann = stage.worker(lease_us=24 * HOUR_US)
+        stage.send("a", dedup_key="db1")
+        stage.send(*(f"p{number}" for number in range(20)), category="others", channel="#paced")
+        ann.run()
+        stage.send("b", dedup_key="db1")
+        ann.run()
+        stage.clock.forward(300)
+        fails = Retryable("dns_failed", "no name")
+        ann.desk.reply = lambda message: fails if message.text.startswith("text of a") else Receipt("C1", "2.000001")
+        ann.run()
+        assert len(ann.desk.edits) == 1
+        stage.clock.now_us += BACKOFF_US
+        ann.run()
+        assert len(ann.desk.edits) == 2
+
     def test_an_older_failure_that_comes_after_the_recovery_is_no_repeat(self, stage: Stage, ann: Worker) -> None:
         stage.send("a", dedup_key="db1")
         stage.send("r", dedup_key="db1", status="resolved")
