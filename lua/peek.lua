@@ -5,8 +5,9 @@
 -- ARGV[1]   JSON {"skip": how many jobs to pass over first, "most": how many to look at after them}
 -- Returns   [JSON {"ids": the ids, separated by blanks, "enqueued": the instants at which RQ says that they were enqueued, separated
 --           by blanks, "sizes": [bytes of the data of each, ...]}, the data]. No chunk is read after MOST_READ bytes of data, those
---           of jobs that are left out included. Left out are dead letters that are replayed, jobs without such an instant, and jobs of
---           more than MOST_DATA bytes. All are left out if the server does not let us read every key.
+--           of jobs that are left out included. Left out are dead letters that are replayed, jobs that a stock worker has run,
+--           jobs without such an instant, and jobs of more than MOST_DATA bytes. All are left out if the server does not let us read
+--           every key.
 -- The keys rq:job:<id> (HASH, RQ's) are read, too.
 
 local FIRST_CHUNK, CHUNK = 8, 64 -- jobs that are read at once: few at first, since each may be large
@@ -19,13 +20,13 @@ local ids, enqueued, sizes, data, read, looked = {}, {}, {}, {}, 0, 0
 local function look(lane, from, number)
   local rows = redis.pcall(
     'SORT', lane, 'BY', 'nosort', 'LIMIT', from, number, 'GET', '#', 'GET', 'rq:job:*->category', 'GET', 'rq:job:*->replays',
-    'GET', 'rq:job:*->enqueued_at', 'GET', 'rq:job:*->data'
+    'GET', 'rq:job:*->adopted', 'GET', 'rq:job:*->enqueued_at', 'GET', 'rq:job:*->data'
   )
-  for n = 1, rows.err and 0 or #rows, 5 do
-    local instant, payload = rows[n + 3], rows[n + 4]
+  for n = 1, rows.err and 0 or #rows, 6 do
+    local is_marked, instant, payload = rows[n + 1] or rows[n + 2] or rows[n + 3], rows[n + 4], rows[n + 5]
     local size = payload and #payload or 0
     read = read + size
-    if payload and instant and not (rows[n + 1] or rows[n + 2]) and size <= MOST_DATA then
+    if payload and instant and not is_marked and size <= MOST_DATA then
       local place = #ids + 1
       ids[place], enqueued[place], sizes[place], data[place] = rows[n], instant, size, payload
     end

@@ -208,8 +208,8 @@ local function adopt()
   local job = 'rq:job:' .. call.adopt.id
   local _, replays, is_old = intake.read_job(job)
   if redis.call('EXISTS', job) == 1 then
-    local created = redis.call('HGET', job, 'created_at') or ''
-    plan.write('HSET', job, 'adopted', #created >= 19 and string.sub(created, 1, 19) or '1') -- RQ may bring the job back
+    plan.write('HSET', job, 'adopted', adoption_of(redis.call('HGET', job, 'created_at'))) -- RQ may bring the job back
+    plan.write('HDEL', job, 'category') -- then the pre-check ends no event without a mark
   end
   intake.enter(at, { call.adopt.id }, { intake.receive(at, 1) + 1 }, { call.adopt.payload }, { replays }, { is_old })
 end

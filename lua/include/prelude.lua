@@ -58,10 +58,15 @@ local function pairs_of(rows)
   return result
 end
 
--- Whether the event of an RQ job was entered while a stock worker ran it: `adopted` is then when the job was created, to the second,
--- or 1 if the job did not say. A later job of the same id may have kept the field.
+-- What the field `adopted` of an RQ job says once a stock worker that ran it has entered its event: when the job was created, to the
+-- second, or 1 if the job does not say.
+local function adoption_of(created)
+  return created and #created >= 19 and string.sub(created, 1, 19) or '1'
+end
+
+-- Whether the event of an RQ job was entered so. A later job of the same id may have kept the field.
 local function was_adopted(adopted, created)
-  return adopted and (adopted == '1' or adopted == string.sub(created or '', 1, 19))
+  return adopted and adopted == adoption_of(created)
 end
 
 -- The two numbers of the last entry that ever was in a stream; nothing where there is no stream. An entry that was deleted

@@ -333,18 +333,21 @@ def test_a_job_of_ours_comes_back_from_behind_hundreds_of_others(queue: Queue, r
 def test_an_event_a_stock_worker_entered_is_never_run_again(queue: Queue, redis: Database) -> None:
     job = queue.enqueue(FUNCTION, {"category": "errors", "text": "x"}, job_id="entered")
     redis.lpop(QUEUE.lanes[1])
-    redis.hset(QUEUE.job("entered"), "adopted", "1")
+    redis.hset(QUEUE.job("entered"), "adopted", redis.hget(QUEUE.job("entered"), "created_at")[:19])
     redis.zadd(StartedJobRegistry(queue=queue).key, {f"{job.id}:execution": 1})
     assert Sweep(redis, KEYS, QUEUE, owner="test").sweep() == 0
     assert queue.job_ids == []
     assert not redis.exists(QUEUE.job("entered"))
 
 
-def test_a_later_job_of_an_id_that_a_stock_worker_entered_comes_back(queue: Queue, redis: Database) -> None:
+@pytest.mark.parametrize("adopted", ["2024-11-20T00:00:00", "1"])
+def test_a_later_job_of_an_id_that_a_stock_worker_entered_comes_back(
+    queue: Queue, redis: Database, adopted: str
+) -> None:
     """RQ keeps the fields of a finished job that it does not know."""
     job = queue.enqueue(FUNCTION, {"category": "errors", "text": "x"}, job_id="later")
     redis.lpop(QUEUE.lanes[1])
-    redis.hset(QUEUE.job("later"), "adopted", "2024-11-20T00:00:00")
+    redis.hset(QUEUE.job("later"), "adopted", adopted)
     redis.zadd(StartedJobRegistry(queue=queue).key, {f"{job.id}:execution": 1})
     assert Sweep(redis, KEYS, QUEUE, owner="test").sweep() == 1
     assert queue.job_ids == ["later"]

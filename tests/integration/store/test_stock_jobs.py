@@ -109,6 +109,33 @@ def test_the_record_says_of_them_what_the_gate_says(stage: Stage, ann: Worker) -
     assert [each and each.text for each in found] == ["disk full on db1"] * 2
 
 
+@pytest.mark.parametrize("marked", ["by the producer", "by the worker"])
+def test_a_job_that_rq_brings_back_after_a_stock_worker_posted_its_event_is_a_duplicate_in_a_storm_too(
+    stage: Stage, marked: str
+) -> None:
+    ann, bob = stage.worker("ann"), stage.worker("bob")
+    version = stage.put_in_force(LIMITS)
+    ann.follow(version)
+    bob.follow(version)
+    made = stage.send_unnamed()
+    if marked == "by the worker":
+        stage.redis.hdel(stage.queue.job(made), "category", "shown")
+    (lane,) = (lane for lane in stage.queue.lanes if stage.redis.lrem(lane, 0, made))
+    bob.finish(bob.outbox.adopt(made, stage.redis.hget(stage.queue.job(made), "data").decode()))
+    assert stage.total("sent") == 1
+    stage.send("refused")
+    ann.run()
+    push(stage, "first")
+    ann.dispatch(ann.take(ROOM).batch)
+    stage.redis.rpush(lane, made)
+    stage.redis.hset(stage.queue.job(made), "enqueued_at", "2024-11-20T00:00:00.000000Z")
+    taken = ann.take(ROOM)
+    assert (taken.duplicates, gone(taken), taken.batch) == ([made], [], [])
+    found = stage.explanations.explain(made)
+    assert found.outcome == "sent"
+    assert stage.snapshot().imbalances() == []
+
+
 def test_their_ids_are_remembered_unless_rq_made_them(stage: Stage, ann: Worker) -> None:
     made = "2f1b1c6e-90f3-4e05-9ad4-3a1d3f0f6f11"
     push(stage, "chosen", made)
