@@ -81,10 +81,11 @@ local silences = module(function(silences)
     return plan.hget(at.silencing, 'version')
   end
 
-  -- Whether a silence that is noted in this field is in force; what somebody else has written there counts as one.
+  -- Whether a silence that is noted in this field is in force; what somebody else has written there counts as one. Where there is no
+  -- silence, what is there is left over: a worker of an older version that ends the last one does not know the field.
   local function has_begun(at, field)
-    local from = plan.hget(at.silencing, field)
-    return from ~= nil and count_of(from) <= at.now
+    local from = plan.zfirst(at.endings) and plan.hget(at.silencing, field)
+    return from and count_of(from) <= at.now
   end
 
   -- What says whether silences keep the pre-check from dropping events of a category, or repeats of it; nil where none does. One

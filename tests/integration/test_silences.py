@@ -595,6 +595,19 @@ def test_while_a_silence_without_a_category_can_end_by_itself_the_pre_check_drop
     assert [each.names for each in ann.take().prefiltered] == [["d"]]
 
 
+def test_what_an_older_worker_leaves_of_a_silence_that_it_ended_stops_no_pre_check(stage: Stage, ann: Worker) -> None:
+    ann.follow(stage.put_in_force("categories: {errors: {limits: [1/30m]}}"))
+    send(stage, "a", "b")
+    ann.run()
+    silence(stage, "host=db1", until_resolved=True)
+    silencing = stage.keys.named("silencing")
+    left = {field: stage.redis.hget(silencing, field) for field in ("unnamed", "watched")}
+    expire(stage, "1")
+    stage.redis.hset(silencing, mapping=left)
+    send(stage, "c")
+    assert [each.names for each in ann.take().prefiltered] == [["c"]]
+
+
 def test_what_is_silenced_without_a_category_is_no_repeat_in_the_pre_check_either(stage: Stage, ann: Worker) -> None:
     rule = f'{{limits: [], channel: "{UNPACED}", on_limit: dead-letter, once: {{per: 1h}}}}'
     ann.follow(stage.put_in_force(f'channels: {{"{UNPACED}": {{pace: none}}}}\ncategories: {{errors: {rule}}}'))
