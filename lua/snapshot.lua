@@ -6,8 +6,9 @@
 -- @keys taken_high taken_normal taken_low awaited deferred paused silences tallies scheduled endings failures totals
 -- @keys metrics shadowed names
 -- @prefixes leased line waits tally
--- It looks at each owner of a lease, each category with deferred events and each silence, and at a bounded number of everything else: of many lines,
--- tallies and cool-downs it tells of some, and how much there is in all.
+-- It looks at each owner of a lease, each category with deferred events and each silence, and at a bounded number of everything else: of
+-- many lines, tallies and cool-downs it tells of some, and how much there is in all. Where there are more than MOST_TALLIES tallies, it
+-- looks at each event that workers hold or have left, too: to the books they must be known exactly.
 --
 -- KEYS      as in take.lua and settle.lua; and
 --           taken_...   LIST    of each lane: ids that a stock worker popped and has not begun (RQ's intermediate lists)

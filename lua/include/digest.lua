@@ -489,6 +489,7 @@ local digest = module(function(digest)
       plan.hdel(at.events, id)
       plan.del(key)
       plan.srem(at.tallies, id)
+      plan.zrem(at.counting, id)
       return
     end
     local instant = at.now + told.wait_us

@@ -320,6 +320,7 @@ class TestEdit:
         stage.clock.now_us += HOUR_US
         ann.run()
         assert stage.snapshot().all_tallies == 0
+        assert not stage.redis.exists(stage.keys.counting), "it makes way for no other message"
         stage.send("c", dedup_key="db1")
         ann.run()
         stage.send("d", dedup_key="db1")
