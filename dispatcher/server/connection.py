@@ -406,6 +406,7 @@ class Pinned:
         # Not a Condition, nor an Event: a signal handler may raise at any step of Python code, as in a Condition's
         # __enter__, and would leave it held for ever. A lock is taken in one step.
         self._lock = threading.Lock()
+        self._generation += 1  # one that is in use does not come back
         self._pins: WeakSet[Pin] = WeakSet()
         self._idle: deque[Pin] = deque()
         self._abandoned: list[_Opening] = []

@@ -46,7 +46,7 @@ class EmbeddedServer:
         Returns when the server answers and its data is loaded. Of any number of processes that do this at
         once exactly one starts it. After the server was killed, joining again starts the next one, at the
         same socket. ``timeout_s`` is how long to wait for a sign of life; that it is loading is one. Where it
-        ``is_in_all``, the whole call waits no longer.
+        ``is_in_all``, a call that does not ``start`` one waits no longer, whatever the sign.
 
         Raises ``ConfigError`` that says what to mend, and ``GateUnavailable`` where the time was not enough. A server
         that a failed call started ends by itself.

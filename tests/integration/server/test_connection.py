@@ -136,6 +136,22 @@ def test_a_child_uses_no_connection_of_its_parent(own_server: RedisServer) -> No
         until(lambda: connections(watcher) == 1, "the end of the child's connection")
 
 
+def test_a_connection_that_is_in_use_at_the_fork_does_not_come_back_in_the_child(own_server: RedisServer) -> None:
+    with own_server.client() as client:
+        commands = pinned(client)
+        asked = commands.send("CLIENT", "ID")
+        reads, writes = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.write(writes, b"%d %d" % (asked.answer(), commands.execute("CLIENT", "ID")))
+            os._exit(0)
+        os.close(writes)
+        with os.fdopen(reads, "rb") as pipe:
+            mine, theirs = pipe.read().split()
+        os.waitpid(child, 0)
+        assert theirs != mine
+
+
 def test_no_thread_of_a_child_uses_a_connection_of_the_parent(own_server: RedisServer) -> None:
     """While one looks for its first connection, another one sends a command: at any step of the former."""
 
@@ -151,7 +167,7 @@ def test_no_thread_of_a_child_uses_a_connection_of_the_parent(own_server: RedisS
             nonlocal left
             if frame.f_code.co_filename != dispatcher.server.connection.__file__:
                 return None
-            if frame.f_code.co_name in {"_take", "begin"}:  # they hold no lock
+            if frame.f_code.co_name == "_take":  # it holds no lock
                 left -= 1
                 if left == -1:
                     other = threading.Thread(target=use)
