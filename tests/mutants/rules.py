@@ -496,8 +496,15 @@ RULES: Final = (
     Rule(
         "stock jobs: a dead letter that is replayed is marked",
         "lua/peek.lua",
-        "not (rows[n + 1] or rows[n + 2])",
-        "not rows[n + 1]",
+        "rows[n + 1] or rows[n + 2] or rows[n + 3]",
+        "rows[n + 1] or rows[n + 3]",
+        "tests/integration/store/test_stock_jobs.py",
+    ),
+    Rule(
+        "stock jobs: a job that a stock worker has run is marked",
+        "lua/peek.lua",
+        "rows[n + 1] or rows[n + 2] or rows[n + 3]",
+        "rows[n + 1] or rows[n + 2]",
         "tests/integration/store/test_stock_jobs.py",
     ),
     # dispatcher/store/admission.py
