@@ -437,6 +437,7 @@ def say_that_it_loads(listener: socket.socket) -> None:
         while True:
             connection, _ = listener.accept()
             with connection:
+                connection.recv(1_024)  # else its end may reset the connection, and the answer is lost
                 connection.sendall(b"-LOADING the data\r\n")
 
 
