@@ -24,6 +24,10 @@ from dispatcher.web.ingest import Ingest
 from dispatcher.web.problems import Problem
 
 MOST_BODY: Final = 16 * 1024 * 1024
+MOST_ALERTS: Final = 10_000
+MOST_PARTS: Final = 500_000
+"""Braces, brackets and commas of a body: of more, the parts would take the process seconds and hundreds of MB."""
+
 MOST_SHOWN: Final = 10
 """Alerts that a message names; of more it says how many."""
 
@@ -58,6 +62,7 @@ class Alerts:
         category = asked.text("category")
         each = asked.take("each", _one_of, " or ".join(_EACH)) or _EACH[0]
         asked.done()
+        _check_parts(body)
         try:
             notification = read_notification(read_json(body), category, each)
         except InvalidEvent as error:
@@ -70,11 +75,25 @@ class Alerts:
         return JSONResponse({"enqueued": progress.enqueued, "duplicate": progress.duplicate})
 
 
+def _check_parts(body: bytes) -> None:
+    """Raise ``Problem`` for a body of more values than any notification has, before they are made."""
+    parts = sum(map(body.count, (b"{", b"[", b",")))
+    if parts > MOST_PARTS:
+        detail = f"the body holds {parts} braces, brackets and commas, expected at most {MOST_PARTS}"
+        raise Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
+
+
 def read_notification(value: object, category: str | None, each: str) -> Notification:
-    """One event for the group, or one for each alert. Raises ``InvalidEvent`` with the place of what is wrong."""
+    """One event for the group, or one for each alert.
+
+    Raises ``InvalidEvent`` with the place of what is wrong, and ``Problem`` for too many alerts.
+    """
     if not isinstance(value, Mapping):
         raise InvalidEvent(f"{in_words(value)}, expected a JSON object", pointer="/")
     alerts = _field(value, "alerts", list, "a list of alerts")
+    if len(alerts) > MOST_ALERTS:
+        detail = f"the notification holds {len(alerts)} alerts, expected at most {MOST_ALERTS}"
+        raise Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
     if not alerts or not all(isinstance(alert, Mapping) for alert in alerts):
         said = "not a list of objects" if alerts else "an empty list"
         raise InvalidEvent(f"alerts is {said}, expected one alert or more", pointer="/alerts")

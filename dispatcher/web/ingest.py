@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from http import HTTPStatus
+from itertools import islice
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -237,9 +238,9 @@ def _values(kind: str, parts: Iterable[tuple[int, bytes]]) -> Iterator[object]:
 
     Parts are numbered, and named by their ``kind``.
     """
-    texts = [(number, part) for number, part in parts if part.strip()]
+    texts = list(islice(((number, part) for number, part in parts if part.strip()), MOST_LINES + 1))
     if len(texts) > MOST_LINES:
-        detail = f"the body holds {len(texts)} events, expected at most {MOST_LINES}"
+        detail = f"the body holds over {MOST_LINES} events, expected at most {MOST_LINES}"
         raise Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
     for index, (number, text) in enumerate(texts):
         try:

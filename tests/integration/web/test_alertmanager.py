@@ -281,3 +281,27 @@ def test_a_notification_may_be_larger_than_other_bodies(serving: Serving, redis:
     (event,) = sent(serving, redis, notification(*large))
     assert len(event["text"]) < 4_000
     assert serving.post("/v1/alertmanager", b" " * (alertmanager.MOST_BODY + 1)).status_code == 413
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b'{"alerts":[%s{}]}' % (b"{}," * 10_000), "the notification holds 10001 alerts, expected at most 10000"),
+        (
+            b'{"alerts":[%s{}]}' % (b"{}," * 5_000_000),
+            "the body holds 10000003 braces, brackets and commas, expected at most 500000",
+        ),
+        (
+            b'{"alerts":[{"labels":[%s[]]}]}' % (b"[]," * 250_000),
+            "the body holds 500005 braces, brackets and commas, expected at most 500000",
+        ),
+    ],
+    ids=["alerts", "objects", "lists"],
+)
+def test_a_notification_of_more_alerts_or_values_than_one_has_is_413(serving: Serving, body: bytes, said: str) -> None:
+    answer = serving.post("/v1/alertmanager", body)
+    assert (answer.status_code, answer.json()["detail"]) == (413, said)
+
+
+def test_a_notification_may_have_10000_alerts(serving: Serving, redis: Database) -> None:
+    assert sent(serving, redis, notification(*map(alert, range(alertmanager.MOST_ALERTS))))
