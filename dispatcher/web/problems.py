@@ -1,4 +1,4 @@
-"""What is answered instead: errors in the form of RFC 9457."""
+"""What is answered as JSON: what was asked for, or instead an error in the form of RFC 9457."""
 
 from __future__ import annotations
 
@@ -41,7 +41,16 @@ class Problem(Exception):
         return ProblemResponse(self.status, self.detail, self.headers, self.members)
 
 
-class ProblemResponse(JSONResponse):
+class JSONAnswer(JSONResponse):
+    """An answer as JSON; half of a character, which UTF-8 lacks, is written as JSON escapes it."""
+
+    def render(self, content: object) -> bytes:
+        """See Starlette."""
+        text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return text.encode("utf-8", "backslashreplace")
+
+
+class ProblemResponse(JSONAnswer):
     """An answer of ``application/problem+json``."""
 
     media_type = "application/problem+json"
@@ -50,10 +59,6 @@ class ProblemResponse(JSONResponse):
         self, status: int, detail: str, headers: dict[str, str] | None = None, members: dict[str, object] | None = None
     ) -> None:
         super().__init__(document(status, detail, members or {}), status, {**HEADERS, **(headers or {})})
-
-    def render(self, content: object) -> bytes:
-        """See Starlette; what a request named in half a character is answered as JSON escapes it."""
-        return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
 
 
 def document(status: int, detail: str, members: dict[str, object]) -> dict[str, Any]:

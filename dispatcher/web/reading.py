@@ -8,7 +8,7 @@ from http import HTTPStatus
 from typing import Any, Final, TypeVar
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from dispatcher.app.documents.acted import letter_of
 from dispatcher.app.documents.events import (
@@ -35,7 +35,7 @@ from dispatcher.store.decisions import DecisionFilter, Decisions, Position
 from dispatcher.store.parked_events import ParkedEvents, ParkedFilter
 from dispatcher.store.parked_events import Place as Parked
 from dispatcher.web.asked import Asked
-from dispatcher.web.problems import Problem
+from dispatcher.web.problems import JSONAnswer, Problem
 from dispatcher.web.searching import search_on
 from dispatcher.web.threads import Threads
 
@@ -69,7 +69,7 @@ class Reading:
         told = await self._threads.run(lambda: self._desk.explanations.explain(id_))
         if told.state is State.UNKNOWN:
             raise Problem(HTTPStatus.NOT_FOUND, told.sentence)
-        return JSONResponse(explained_document(told))
+        return JSONAnswer(explained_document(told))
 
     async def events(self, request: Request, _body: bytes) -> Response:
         """``GET /v1/events``: what became of the newest events, the newest first, as far back as they are kept."""
@@ -149,7 +149,7 @@ class Reading:
         letter = await self._checked(lambda: letter_of(self._desk.dead_letters, id_))
         if letter is None:
             raise Problem(HTTPStatus.NOT_FOUND, f"there is no dead letter of the id {id_!r}")
-        return JSONResponse({**letter_document(letter), **payload_document(letter)})
+        return JSONAnswer({**letter_document(letter), **payload_document(letter)})
 
     async def silences(self, request: Request, _body: bytes) -> Response:
         """``GET /v1/silences``: those in force or still to begin, the one that ends first comes first."""
@@ -169,7 +169,7 @@ class Reading:
         return await self._look(look)
 
     async def _look(self, look: Callable[[], Mapping[str, Any]]) -> Response:
-        return JSONResponse(await self._checked(look))
+        return JSONAnswer(await self._checked(look))
 
     async def _checked(self, look: Callable[[], T]) -> T:
         def checked() -> T:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from base64 import b64encode
 from collections.abc import Sequence
@@ -101,10 +102,14 @@ def _said_document(event: Event | None) -> dict[str, Any]:
 
 
 def payload_document(letter: DeadLetter) -> dict[str, Any]:
-    """The event as an object, None where the payload is none, and the payload as it lay on the queue."""
+    """The event as an object, None where the payload is none, and the payload as it lay on the queue.
+
+    A number that JSON has no form for is None in the object.
+    """
     event = letter.event()
+    found = None if event is None else json.loads(json.dumps(event.to_payload()), parse_constant=lambda _: None)
     try:
         payload, encoding = letter.payload.decode("utf-8"), "utf-8"
     except UnicodeDecodeError:
         payload, encoding = b64encode(letter.payload).decode("ascii"), "base64"
-    return {"event": event and event.to_payload(), "payload": payload, "payload_encoding": encoding}
+    return {"event": found, "payload": payload, "payload_encoding": encoding}

@@ -217,7 +217,10 @@ def test_an_array_of_more_than_500_events_or_lines_of_more_than_10000_are_413(se
     assert serving.post("/v1/events", events(500)).status_code == 202
     assert serving.post("/v1/events", events(501)).status_code == 413
     answer = serving.post("/v1/events", lines(10_001), Content_Type="application/x-ndjson")
-    assert (answer.status_code, answer.json()["detail"]) == (413, "the body holds over 10000 events, expected at most 10000")
+    assert (answer.status_code, answer.json()["detail"]) == (
+        413,
+        "the body holds over 10000 events, expected at most 10000",
+    )
 
 
 @pytest.mark.parametrize(

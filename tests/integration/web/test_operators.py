@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -18,6 +19,8 @@ import httpx
 import pytest
 from httpx import ASGITransport
 from redis.asyncio import Redis as AsyncRedis
+from rq import Queue
+from rq.serializers import JSONSerializer
 from starlette.routing import Route
 
 from dispatcher.cli.parked import parked
@@ -109,6 +112,21 @@ def test_what_is_read_is_what_the_command_prints(
     answer = olga.get(path)
     assert answer.status_code == 200
     assert alike(answer.json()) == alike(said(*command, redis_url=redis_url))
+
+
+def test_half_of_a_character_and_a_number_that_json_lacks_are_shown(
+    olga: httpx.Client, redis: Database, redis_url: str
+) -> None:
+    queue = Queue("notifications", connection=redis, serializer=JSONSerializer)
+    block = {"type": "section", "text": {"type": "plain_text", "text": "a\ud800b"}}
+    event = {"category": "errors", "blocks": [{**block, "n": [math.nan, math.inf]}]}
+    queue.enqueue("dispatcher.jobs.dispatch", event, job_id="odd")
+    bury(redis)
+    answer = olga.get("/v1/dead/odd")
+    assert answer.status_code == 200, answer.text
+    assert '"text":"a\\ud800b"},"n":[null,null]' in answer.text
+    assert ascii(alike(answer.json())) == ascii(alike(said("dead", "show", "odd", redis_url=redis_url)))
+    assert {olga.get(path).status_code for path in ("/v1/dead", "/v1/events/odd", "/v1/events", "/dead/odd")} == {200}
 
 
 @pytest.mark.parametrize(("path", "rows"), [("/v1/events", "events"), ("/v1/dead", "dead_letters")])
