@@ -57,7 +57,9 @@ class App:
             _at("/v1/events", GET=self._reads(reading.events), POST=self._ingests(ingest.post_events)),
             _at("/v1/events/{name:path}", GET=self._reads(reading.event), POST=self._ingests(ingest.post_text)),
             _at("/v1/alertmanager", POST=self._ingests(alerts.post, alertmanager.MOST_BODY)),
-            _at("/v1/hooks/{name}", POST=self.guard.opens_by_secret(counted(bounded(self.hooks.post)))),
+            _at(
+                "/v1/hooks/{name}", POST=self.guard.opens_by_secret(counted(self.hooks.knows(bounded(self.hooks.post))))
+            ),
             _at("/v1/status", GET=self._reads(reading.status)),
             _at("/v1/limits", GET=self._reads(reading.limits)),
             _at("/v1/limits/check", POST=self.guard.opens(Scope.READ)(_of_limits(operating.check_limits))),
@@ -82,9 +84,9 @@ class App:
             _at("/v1/silences/{id}", DELETE=self._operates(operating.expire_silence)),
             _at("/v1/audit", GET=self._reads(reading.audit)),
             _at("/metrics", GET=self.guard.opens(Scope.METRICS)(bounded(self.metrics.get))),
-            _at("/-/healthy", GET=bounded(_healthy)),
-            _at("/-/ready", GET=bounded(self._ready)),
-            _at("/openapi.json", GET=bounded(self._described)),
+            _at("/-/healthy", GET=bounded(_healthy, 0)),
+            _at("/-/ready", GET=bounded(self._ready, 0)),
+            _at("/openapi.json", GET=bounded(self._described, 0)),
             *self.page.routes(),
         ]
         app = Starlette(

@@ -23,8 +23,10 @@ from dispatcher.core.policy import TemplateFailed
 from dispatcher.core.strict_json import NotStrict, read_json
 from dispatcher.errors import InvalidEvent
 from dispatcher.logs.event_log import EventLog
+from dispatcher.server.within import Within
 from dispatcher.settings.templating import JinjaTemplate, PartMissing, compile_mapping
 from dispatcher.web.auth import Caller, secret_in
+from dispatcher.web.bounds import ANSWER_S, Endpoint
 from dispatcher.web.ingest import Ingest, kind_of
 from dispatcher.web.problems import Problem, unavailable
 from dispatcher.web.threads import Threads
@@ -94,11 +96,24 @@ class Hooks:
         self._of: Mapping[str, Hook] = {}
         self._read_s = -FRESH_S
 
+    def knows(self, endpoint: Endpoint) -> Endpoint:
+        """The way to an endpoint for hooks that there are; others are answered before their body is read."""
+
+        async def way(request: Request) -> Response:
+            name = request.path_params["name"]
+            try:
+                async with Within(ANSWER_S):
+                    request.state.mapper = await self._threads.run(lambda: self._mapper(name))
+            except TimeoutError:
+                raise unavailable("there was no answer in time") from None
+            request.state.caller = Caller(f"hook {name}", frozenset())
+            return await endpoint(request)
+
+        return way
+
     async def post(self, request: Request, body: bytes) -> Response:
         """``POST /v1/hooks/{name}``; what ``when`` leaves out is 202 too, and counted as ``ignored``."""
-        name = request.path_params["name"]
-        mapper = await self._threads.run(lambda: self._mapper(name))
-        request.state.caller = Caller(f"hook {name}", frozenset())
+        name, mapper = request.path_params["name"], request.state.mapper
         payload = await self._threads.run(lambda: self._payload(name, mapper, request, body))
         if payload is None:
             return JSONResponse({"ids": [], "enqueued": 0, "duplicate": 0, "ignored": 1}, HTTPStatus.ACCEPTED)

@@ -87,6 +87,17 @@ def test_without_a_token_only_health_and_what_is_the_same_everywhere_are_told(gu
         assert [client.get(path, headers={"Host": "evil.example"}).status_code for path in OPEN] == [200] * len(OPEN)
 
 
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [("GET /-/healthy", 413), ("GET /-/ready", 413), ("GET /openapi.json", 413), ("POST /v1/hooks/nobody", 404)],
+)
+def test_who_has_no_token_is_answered_before_a_body_is_read(guarded: Serving, path: str, expected: int) -> None:
+    with guarded.raw() as peer:
+        peer.send(f"{path} HTTP/1.1", "Host: localhost", "Connection: close", "Content-Length: 1000", body=b"1")
+        code, text = peer.answer()
+    assert (code, "content-type: application/problem+json" in text) == (expected, True)
+
+
 def test_two_tokens_have_idempotency_keys_of_their_own(guarded: Serving) -> None:
     ids = [
         guarded.post("/v1/events", EVENT, Idempotency_Key="k", Authorization=f"Bearer secret-of-{name}").json()["ids"]
@@ -153,7 +164,7 @@ def test_a_path_that_there_is_not_is_as_closed_as_others_to_a_foreign_host(servi
 @pytest.mark.parametrize(
     ("target", "headers", "expected"),
     [
-        ("GET http://localhost/-/healthy", [], 200),
+        ("GET http://localhost/v1/status", [], 200),
         ("GET HTTP://127.0.0.1:8910/v1/events?limit=1", ["Host: evil.example"], 200),
         ("GET http://localhost:8910", ["Host: localhost:8910"], 200),
         ("GET http://localhost/v1/events/n%2Fo", ["Host: localhost"], 404),

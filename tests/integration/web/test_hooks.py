@@ -444,6 +444,10 @@ def test_the_file_of_a_secret_may_lie_in_the_home_folder(hooks: httpx.Client) ->
     assert hooks.post("homeless", content=body, headers=headers).status_code == 503
 
 
+def test_a_body_that_is_compressed_is_refused(hooks: httpx.Client) -> None:
+    assert hooks.post("github", content=b"{}", headers={"Content-Encoding": "gzip"}).status_code == 415
+
+
 def test_a_body_that_is_no_json_is_refused(hooks: httpx.Client) -> None:
     headers = {"X-Gitlab-Token": "the-secret"}
     assert hooks.post("gitlab", content=b"{", headers=headers).status_code == 400
