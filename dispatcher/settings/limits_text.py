@@ -44,7 +44,7 @@ def own_limits_file(settings: AnySettings, cwd: Path) -> Path | None:
 def read_text(path: Path) -> str:
     """The text of a limits file; raises ``ConfigError`` where it is none."""
     try:
-        with open(path, "rb", opener=_without_waiting) as file:
+        with open(path, "rb", opener=without_waiting) as file:
             if not S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise ConfigError(f"{path}: not a regular file, expected a limits file")
             raw = file.read(MAX_BYTES + 1)
@@ -66,7 +66,7 @@ def read_text(path: Path) -> str:
         ) from None
 
 
-def _without_waiting(path: str, flags: int) -> int:
+def without_waiting(path: str, flags: int) -> int:
     """Opens a FIFO too without waiting for somebody who writes to it."""
     return os.open(path, flags | os.O_NONBLOCK)
 

@@ -82,7 +82,8 @@ def read_tokens(path: Path) -> Tokens:
     """
     try:
         with path.open("rb") as file:
-            lines = file.read(MOST_FILE).decode("utf-8-sig").splitlines()
+            content = file.read(MOST_FILE + 1)
+        lines = content.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError:
         raise ConfigError(f"{path} is not UTF-8, expected a line NAME SCOPES SECRET for each token") from None
     except OSError as error:
@@ -91,6 +92,8 @@ def read_tokens(path: Path) -> Tokens:
             f"the tokens file '{path}' (--tokens or DISPATCHER_SERVE_TOKENS_FILE) cannot be read: "
             f"{error.strerror}{remedy}"
         ) from None
+    if len(content) > MOST_FILE:
+        raise ConfigError(f"{path} is larger than {MOST_FILE} bytes, expected a line NAME SCOPES SECRET for each token")
     found: dict[bytes, Caller] = {}
     faults = []
     for number, line in enumerate(lines, start=1):
@@ -142,6 +145,8 @@ def _token(line: str) -> tuple[bytes, Caller]:
     name, scopes, secret = fields
     if not _NAME.fullmatch(name):
         raise ValueError("a name of other characters than A-Z a-z 0-9 _ . : -, expected 1 to 64 of these")
+    if name == SENDER.name:
+        raise ValueError(f"the name {name}, which stands for the hooks, expected a different one")
     known = set(Scope)
     if not set(scopes.split(",")) <= known:
         raise ValueError(f"a scope that is not known, expected some of {', '.join(Scope)}, separated by commas")
@@ -255,7 +260,7 @@ def caller_of(request: Request) -> Caller:
 def secret_in(value: str) -> bytes | None:
     """The secret in a header: behind Bearer, or the password of Basic; None where it has neither word."""
     kind, _, rest = value.partition(" ")
-    text = rest.strip().encode("latin-1")
+    text = rest.strip(" \t").encode("latin-1")  # its characters are bytes: other blanks may be parts of one of UTF-8
     if kind.lower() == "bearer":
         return text
     if kind.lower() == "basic":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import os
 import re
 import time
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from hashlib import blake2b, sha256
 from http import HTTPStatus
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
@@ -24,6 +26,7 @@ from dispatcher.core.strict_json import NotStrict, read_json
 from dispatcher.errors import InvalidEvent
 from dispatcher.logs.event_log import EventLog
 from dispatcher.server.within import Within
+from dispatcher.settings.limits_text import without_waiting
 from dispatcher.settings.templating import JinjaTemplate, PartMissing, compile_mapping
 from dispatcher.web.auth import Caller, secret_in
 from dispatcher.web.bounds import ANSWER_S, Endpoint
@@ -152,9 +155,13 @@ class Hooks:
 
     def _secrets(self, name: str, hook: Hook) -> list[bytes]:
         try:
-            with Path(hook.secret_file).expanduser().open("rb") as file:
-                secrets = [line.strip() for line in file.read(MOST_SECRETS).splitlines() if line.strip()]
-            fault = None if secrets else "is empty"
+            with open(Path(hook.secret_file).expanduser(), "rb", opener=without_waiting) as file:
+                is_regular = S_ISREG(os.fstat(file.fileno()).st_mode)
+                content = file.read(MOST_SECRETS + 1) if is_regular else b""
+            secrets = [line.strip() for line in content.splitlines() if line.strip()]
+            fault = None if secrets else "is empty" if is_regular else "is not a regular file"
+            if len(content) > MOST_SECRETS:
+                fault = f"is larger than {MOST_SECRETS} bytes"
         except (OSError, RuntimeError) as error:  # the last where ~ is a home folder that is not known
             secrets, fault = [], f"cannot be read: {error.strerror if isinstance(error, OSError) else error}"
         if fault is not None:
@@ -180,7 +187,7 @@ def verify(hook: Hook, headers: Mapping[str, str], body: bytes, secrets: list[by
     given = headers.get(header, "")
     if hook.verify is Verify.TOKEN:
         token = secret_in(given)
-        token = given.strip().encode("latin-1") if token is None else token
+        token = given.strip(" \t").encode("latin-1") if token is None else token
         found = [hmac.compare_digest(token, secret) for secret in secrets]
     else:
         signed = body

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dispatcher.errors import ConfigError
-from dispatcher.web.auth import read_tokens
+from dispatcher.web.auth import MOST_FILE, read_tokens
 from tests.support.commands import run
 from tests.support.processes import until
 from tests.support.scrapes import Scrape
@@ -25,7 +25,7 @@ OPEN = ("/openapi.json", "/page/page.js", "/favicon.ico")
 @pytest.fixture(scope="module")
 def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path: Path = tmp_path_factory.mktemp("tokens") / "tokens"
-    path.write_text(TOKENS + "pier ingest secret-of-pier\n", encoding="utf-8")
+    path.write_text(TOKENS + "pier ingest secret-of-pier\nvoila ingest secret-of-voilà\n", encoding="utf-8")
     return path
 
 
@@ -55,12 +55,16 @@ def basic(text: str) -> str:
         ("Bearer shop", 401),
         ("Bearer", 401),
         ("Basic %%%", 401),
+        ("Bearer secret-of-voilà", 202),
+        ("Bearer secret-of-voil", 401),
+        (basic("any:secret-of-voilà"), 202),
         (basic("secret-of-shop"), 401),
         ("Digest secret-of-shop", 401),
     ],
 )
 def test_a_token_opens_what_its_scopes_name(guarded: Serving, authorization: str, expected: int) -> None:
-    answer = guarded.post("/v1/events", EVENT, Authorization=authorization)
+    with guarded.client() as client:
+        answer = client.post("/v1/events", json=EVENT, headers={b"Authorization": authorization.encode()})
     assert answer.status_code == expected
     assert ("www-authenticate" in answer.headers) == (expected == 401)
     assert "secret-of" not in answer.text
@@ -207,6 +211,8 @@ def test_beyond_loopback_it_does_not_start_without_tokens(redis_url: str) -> Non
         ("shop ingest", "line 1: 2 words, expected three: NAME SCOPES SECRET"),
         ("\nshop ingest,all hidden", "line 2: a scope that is not known, expected some of ingest, read, operate"),
         ("s/p ingest hidden", "line 1: a name of other characters"),
+        ("hook ingest hidden", "line 1: the name hook, which stands for the hooks, expected a different one"),
+        ("a ingest hidden\n" + "#" * MOST_FILE, f"is larger than {MOST_FILE} bytes"),
         ("a ingest hidden\na read hidden2", "line 2: the name or the secret of an earlier line"),
         ("a ingest hidden\nb read hidden", "line 2: the name or the secret of an earlier line"),
         ("# nobody\n", "names no token"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hmac
 import json
+import os
 import time
 from collections.abc import Iterator
 from hashlib import sha256
@@ -22,7 +23,7 @@ from tests.support.processes import until
 from tests.support.servers import Database, RedisServer
 from tests.support.serving import Serving
 
-SECRETS: Final = b"the-old-secret\nthe-secret\n"
+SECRETS: Final = "the-old-secret\nvoilà\nthe-secret\n".encode()
 LIMITS: Final = """\
 hooks:
   github: {preset: github, secret_file: secret}
@@ -46,6 +47,9 @@ hooks:
   gitlab: {verify: token, header: X-Gitlab-Token, secret_file: secret, category: plain, text: "{{ body.text }}"}
   lost: {verify: token, secret_file: nowhere, category: plain, text: "{{ body.text }}"}
   home: {verify: token, secret_file: ~/secret, category: plain, text: "{{ body.text }}"}
+  fifo: {verify: token, secret_file: fifo, category: plain, text: "{{ body.text }}"}
+  endless: {verify: token, secret_file: endless, category: plain, text: "{{ body.text }}"}
+  linked: {verify: token, secret_file: linked, category: plain, text: "{{ body.text }}"}
   homeless: {verify: token, secret_file: ~nobody-of-this-name/secret, category: plain, text: "{{ body.text }}"}
 """
 ORDER: Final[dict[str, Any]] = {
@@ -176,6 +180,9 @@ def process(shared_server: RedisServer, tmp_path_factory: pytest.TempPathFactory
     cwd: Path = tmp_path_factory.mktemp("hooks")
     (cwd / "limits.yaml").write_text(LIMITS, encoding="utf-8")
     (cwd / "secret").write_bytes(SECRETS)
+    (cwd / "linked").symlink_to("secret")
+    (cwd / "endless").write_bytes(SECRETS * 10_000)
+    os.mkfifo(cwd / "fifo")
     with Serving(
         shared_server.url, cwd, DISPATCHER_LIMITS_FILE="limits.yaml", DISPATCHER_MAX_WAITING="1000", HOME=str(cwd)
     ) as serving:
@@ -388,13 +395,15 @@ def test_a_key_that_stands_twice_is_told_in_one_sentence(hooks: httpx.Client) ->
         ("plain", {"Authorization": "Bearer another"}, 401),
         ("plain", {"Authorization": "Basic ?"}, 401),
         ("plain", {}, 401),
+        ("plain", {b"Authorization": "Bearer voilà".encode()}, 202),
+        ("gitlab", {b"X-Gitlab-Token": "voilà".encode()}, 202),
         ("gitlab", {"X-Gitlab-Token": "the-secret"}, 202),
         ("gitlab", {"Authorization": "Bearer the-secret"}, 401),
         ("none", {"Authorization": "Bearer the-secret"}, 404),
     ],
 )
 def test_a_token_has_to_be_that_of_the_hook(
-    hooks: httpx.Client, name: str, headers: dict[str, str], status: int
+    hooks: httpx.Client, name: str, headers: dict[str, str] | dict[bytes, bytes], status: int
 ) -> None:
     assert hooks.post(name, content=b'{"text": "x"}', headers=headers).status_code == status
 
@@ -429,17 +438,26 @@ def test_a_hook_that_finds_no_room_is_told_to_come_again(hooks: httpx.Client, re
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("lost", "nowhere cannot be read: No such file or directory"),
+        ("fifo", "fifo is not a regular file"),
+        ("endless", "endless is larger than 65536 bytes"),
+    ],
+)
 def test_a_hook_whose_secret_cannot_be_read_is_told_to_come_again_and_the_log_warns(
-    hooks: httpx.Client, process: Serving
+    hooks: httpx.Client, process: Serving, name: str, said: str
 ) -> None:
-    answer = hooks.post("lost", content=b'{"text": "x"}', headers={"Authorization": "Bearer the-secret"})
+    answer = hooks.post(name, content=b'{"text": "x"}', headers={"Authorization": "Bearer the-secret"})
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
     line = process.named("hook.refused")[-1]
-    assert (line["level"], line["detail"]) == ("warning", "nowhere cannot be read: No such file or directory")
+    assert (line["level"], line["detail"]) == ("warning", said)
 
 
-def test_the_file_of_a_secret_may_lie_in_the_home_folder(hooks: httpx.Client) -> None:
+def test_the_file_of_a_secret_may_lie_in_the_home_folder_or_be_a_link(hooks: httpx.Client) -> None:
     body, headers = b'{"text": "x"}', {"Authorization": "Bearer the-secret"}
+    assert hooks.post("linked", content=body, headers=headers).status_code == 202
     assert hooks.post("home", content=body, headers=headers).status_code == 202
     assert hooks.post("homeless", content=body, headers=headers).status_code == 503
 
