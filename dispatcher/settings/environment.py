@@ -113,7 +113,9 @@ class Settings(BaseSettings):
         str | None,
         AfterValidator(checks.base_url),
         Wording("an http:// or https:// URL without user name and query", default="Slack's own"),
-    ] = Field(None, description="Another root of Slack's Web API: the stand-in, a proxy.")
+    ] = Field(
+        None, description="Another root of Slack's Web API: the stand-in, a proxy; on another machine with https://."
+    )
 
     slack_timeout: Annotated[
         Span,

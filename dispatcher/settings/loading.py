@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
-from dispatcher.core.units import HIDDEN
+from dispatcher.core.units import HIDDEN, is_loopback
 from dispatcher.errors import ConfigError
 from dispatcher.settings.environment import PREFIX, Settings, Variable, variables
 from dispatcher.settings.redaction import LONGEST_PATH, redacted
@@ -51,7 +52,7 @@ def load_settings(
     ``DISPATCHER_`` name before the name another program uses. A missing ``env_file`` is no fault, ``None``
     reads none. Values in it are taken as they are: nothing is interpolated. Unless they are ``for_posts``, the file of
     a token or webhook that cannot be read is no fault. Where some settings are ``needed``, all others count as not set.
-    ``warns_of_names_only``: of no line that is not understood, and of no token that does not look like one.
+    ``warns_of_names_only``: of no line that is not understood, and of no token.
 
     Raises ``ConfigError`` with every fault at once, and behind them the warnings, one of which may be the cause; it
     names variables and never shows a secret.
@@ -82,7 +83,7 @@ def load_settings(
     except ConfigError as error:
         problems += error.problems
     unknown = tuple(_unknown(sources))
-    token = () if warns_of_names_only else tuple(_unlikely_token(settings, names))
+    token = () if warns_of_names_only else (*_unlikely_token(settings, names), *_readable_token(settings, names))
     if problems or settings is None:
         raise ConfigError(*problems, warnings=(*unread, *unknown, *token))
     return settings, unknown if warns_of_names_only else (*unread, *unknown, *token)
@@ -133,6 +134,18 @@ def _unlikely_token(settings: Settings | None, names: Mapping[str, str]) -> Iter
         yield (
             f"{names['slack_token']} is {HIDDEN}, expected a bot token, which begins with xoxb-; "
             "copy it from OAuth & Permissions of the Slack app"
+        )
+
+
+def _readable_token(settings: Settings | None, names: Mapping[str, str]) -> Iterator[str]:
+    """A proxy without TLS may be meant, where nobody else is on the network."""
+    if settings is None or settings.slack_token is None or settings.slack_base_url is None:
+        return
+    parts = urlsplit(settings.slack_base_url)
+    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+        yield (
+            f"{names['slack_base_url']} begins with http://, so the network can read the token; "
+            "use https:// for another machine"
         )
 
 

@@ -759,6 +759,15 @@ def test_a_token_that_does_not_look_like_a_bot_token_gives_a_warning(token: str,
         assert (secret_of(settings.slack_token), warnings) == (token, (f"{name} {expected}",))
 
 
+def test_a_token_that_goes_to_another_machine_without_tls_gives_a_warning() -> None:
+    env = {"DISPATCHER_SLACK_TOKEN": TOKEN, "DISPATCHER_SLACK_BASE_URL": "HTTP://proxy.internal/api/"}
+    said = "begins with http://, so the network can read the token; use https:// for another machine"
+    assert load_settings(env, None)[1] == (f"DISPATCHER_SLACK_BASE_URL {said}",)
+    for url in ("https://proxy.internal/api/", "http://127.0.0.1:8901/api/", "http://[::1]/", "http://localhost/api/"):
+        assert load_settings({**env, "DISPATCHER_SLACK_BASE_URL": url}, None)[1] == ()
+    assert load_settings({"DISPATCHER_SLACK_BASE_URL": env["DISPATCHER_SLACK_BASE_URL"]}, None)[1] == ()
+
+
 @pytest.mark.parametrize("token", [TOKEN, "xoxe.xoxb-1-s3cr3t", "xoxb-local-stand-in"])
 def test_a_bot_token_is_no_warning(token: str) -> None:
     assert load_settings({"DISPATCHER_SLACK_TOKEN": token}, None)[1] == ()
