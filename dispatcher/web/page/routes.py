@@ -37,7 +37,7 @@ from dispatcher.web.metrics import ROUTE
 from dispatcher.web.operating import Operating, wanted_of
 from dispatcher.web.page import silences, views
 from dispatcher.web.page.looks import Looks
-from dispatcher.web.page.rendering import asset, compile_templates, render, whole
+from dispatcher.web.page.rendering import asset, compile_templates, render, version_of, whole
 from dispatcher.web.problems import HEADERS, Problem, unavailable_by
 from dispatcher.web.reading import DEAD_FILTERS, dead_filter, decision_filter, parked_filter
 from dispatcher.web.searching import search, search_both
@@ -194,7 +194,8 @@ class Page:
         async def endpoint(request: Request) -> Response:
             request.scope[ROUTE] = "/page"
             self._guard.check_origin(request)
-            kept = "public, max-age=31536000, immutable" if "v" in request.query_params else "no-cache"
+            is_this = request.query_params.get("v") == version_of(name)  # a newer program may have named another
+            kept = "public, max-age=31536000, immutable" if is_this else "no-cache"
             return Response(content, media_type=kind, headers={**HEADERS, "Cache-Control": kept})
 
         return endpoint

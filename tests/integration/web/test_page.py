@@ -160,6 +160,8 @@ def test_what_a_page_names_is_there_and_may_be_kept(browser: httpx.Client) -> No
     for name in named:
         answer = httpx.get(browser.base_url.join(name))  # needs no token
         assert (answer.status_code, "immutable" in answer.headers["cache-control"]) == (200, True)
+        other = httpx.get(browser.base_url.join(f"{name}0"))  # the one of another version
+        assert (other.status_code, other.headers["cache-control"]) == (200, "no-cache")
     assert httpx.get(browser.base_url.join("/favicon.ico")).headers["content-type"] == "image/svg+xml"
     assert len(httpx.get(browser.base_url.join("/page/page.js")).text.splitlines()) < 150
 
