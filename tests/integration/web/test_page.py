@@ -547,6 +547,17 @@ def test_the_payload_of_a_stock_producer_is_shown_as_what_it_says(browser: httpx
     assert '"text": "disk full on db1"' in [each.text for each in seen(browser, "/dead/stock").all("pre")][-1]
 
 
+@pytest.mark.parametrize("id_", [".", "..", "a/b"])
+def test_a_dead_letter_is_opened_whatever_its_id(browser: httpx.Client, redis: Database, id_: str) -> None:
+    bury(redis, [{"category": "errors", "text": "disk full on db1", "id": id_}])
+    for path in ("/dead", f"/explain?id={id_}"):
+        (link,) = [
+            link for node in seen(browser, path).one("main").all("a")
+            if (link := node.attributes["href"]).startswith("/dead/")
+        ]  # fmt: skip
+        assert "disk full on db1" in seen(browser, link).text
+
+
 def test_one_dead_letter_or_those_of_a_filter_are_removed(browser: httpx.Client, redis: Database) -> None:
     bury(redis, numbered(4))
     (form,) = seen(browser, "/dead/e1").all("form")
