@@ -127,4 +127,7 @@ def _value(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.1f}"
     text = str(value)
-    return text if _PLAIN.fullmatch(text) else f'"{text}"'
+    if _PLAIN.fullmatch(text):
+        return text
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

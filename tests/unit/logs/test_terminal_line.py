@@ -119,6 +119,11 @@ def test_on_a_terminal_a_worker_that_starts_does_not_repeat_the_head_of_its_comm
     assert "queue=q" in line(**facts)
 
 
+def test_a_value_in_quotes_shows_where_it_ends() -> None:
+    shown = line(event="worker.failed", detail='C:\\a said "x" id=forged', queue="a\\b")
+    assert shown == r'22:08:35Z worker.failed queue=a\b detail="C:\\a said \"x\" id=forged"'
+
+
 def test_a_trace_stands_below_its_line() -> None:
     shown = line(event="worker.failed", level="error", exception="Traceback\n  here")
     assert shown == "22:08:35Z error worker.failed\nTraceback\n  here"
