@@ -22,6 +22,10 @@ CUT_MARK: Final = "… [cut]"
 _CONTROLS: Final = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
 _DATE: Final = r"!date\^"  # `<!date^...>` is the one special form that notifies nobody
 _MENTION: Final = re.compile(rf"<(?=@|!(?!{_DATE[1:]}))")
+_NAMED: Final = re.compile(
+    r"(https?://[^\s|>]+)|(?<![a-z0-9])@(?=(?:here|channel|everyone)(?![a-z0-9]))", re.IGNORECASE
+)
+_NOT_NAMED: Final = "@\u2060"  # a word joiner: it has no width, and no name begins with it
 _LONGEST_PART_OF_ENTITY: Final = len("&amp")
 _DEEPEST: Final = 32  # Slack's own blocks nest a dozen levels
 
@@ -40,7 +44,8 @@ def message_for(  # noqa: PLR0913 - the event, where it goes, and by name what e
 
     Plain text is shown as it was written; with ``mrkdwn`` it is Slack's markup as it is, except that mentions
     are shown without notifying anybody, unless the style allows them. Blocks are passed on with their mentions
-    neutralised alike; an event of blocks alone gets their words as its text, which Slack shows in notifications.
+    neutralised alike, and in their markup also ``@here``, ``@channel`` and ``@everyone``. An event of blocks alone
+    gets their words as its text, which Slack shows in notifications.
     A template of the style makes the text of all that, and where it fails, the message says so in ``template_fault``.
     ``seen_us`` is the event's first sight, for one that does not say when it was created. Where ``channel`` stands in
     for one that is ``gone``, a line says so, and the message goes under no thread of the other channel; beside
@@ -173,6 +178,12 @@ def _markup(mrkdwn: str, *, mentions: bool) -> str:
     return without_controls(mrkdwn) if mentions else without_mentions(mrkdwn)
 
 
+def _block_markup(mrkdwn: str, *, mentions: bool) -> str:
+    """Markup of a block, in which Slack may take also a bare ``@here`` for a mention; an address of the web stays."""
+    text = _markup(mrkdwn, mentions=mentions)
+    return text if mentions else _NAMED.sub(lambda match: match[1] or _NOT_NAMED, text)
+
+
 def _block(block: dict[str, Any], *, mentions: bool) -> dict[str, object]:
     return {key: _part(part, 1, mentions=mentions) for key, part in _object(block, mentions=mentions).items()}
 
@@ -192,7 +203,7 @@ def _part(part: object, depth: int, *, mentions: bool) -> object:
 def _object(part: dict[str, Any], *, mentions: bool) -> dict[str, Any]:
     match part:
         case {"type": "mrkdwn" | "markdown", "text": str(text)}:
-            return part | {"text": _markup(text, mentions=mentions)}
+            return part | {"text": _block_markup(text, mentions=mentions)}
         case _:
             return part if mentions else _without_mention(part)
 

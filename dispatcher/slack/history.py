@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 from dispatcher.core.posts import Ambiguous, Paused, RateLimitedBySlack, Receipt, Rejected, Retryable
@@ -99,7 +100,12 @@ class History:
             channel = self._id_of(search.channel, clocks)
             if not isinstance(channel, str):
                 return ScanResult(found, channel)
-            return ScanResult(found, self._read(channel, search, wanted, found, clocks))
+            rest = self._read(channel, search, wanted, found, clocks)
+            if search.thread_ts is not None and isinstance(rest, Unreadable) and rest.code == "thread_not_found":
+                # A reply to a message that is not there may stand in the channel, or where nobody can look.
+                beside = self._read(channel, replace(search, thread_ts=None), wanted, found, clocks)
+                rest = rest if isinstance(beside, Absent) and len(found) < len(wanted) else beside
+            return ScanResult(found, rest)
         except ExchangeFailed as failure:
             return ScanResult(found, ScanLater(failure.code, failure.detail))
 
@@ -107,11 +113,12 @@ class History:
         self, channel: str, search: Search, wanted: Mapping[str, str], found: dict[str, Receipt], clocks: _Clocks
     ) -> Rest:
         method = "conversations.history" if search.thread_ts is None else "conversations.replies"
+        thread_ts = search.thread_ts
         back_us, page, count = clocks.ahead_us, 0, 0
         cursor = ""
         cursors: set[str] = set()
         for _ in range(_MOST_PAGES):
-            data = self._page(method, _arguments(channel, search, back_us, cursor), clocks, rows="messages")
+            data = self._page(method, _arguments(channel, search, thread_ts, back_us, cursor), clocks, rows="messages")
             if not isinstance(data, dict):
                 self._is_cut_short |= (
                     page == SHORT_PAGE and isinstance(data, ScanLater) and data.retry_after_us is not None
@@ -125,6 +132,10 @@ class History:
                 return Unreadable("no_metadata", "it shows a post of this worker without the metadata")
             if len(found) == len(wanted):
                 return Absent()
+            head = _text(messages[0].get("thread_ts")) if messages and thread_ts is not None and not cursor else None
+            if head is not None and head != thread_ts:  # a reply was named: Slack shows it alone
+                thread_ts = head
+                continue
             cursor = _cursor(data)
             if clocks.ahead_us - back_us > MARGIN_US // 2:
                 back_us, cursor, cursors = clocks.ahead_us, "", set()  # once more, from further back
@@ -216,7 +227,7 @@ class History:
                 limit = max(1, limit // 4)
 
 
-def _arguments(channel: str, search: Search, back_us: int, cursor: str) -> dict[str, Any]:
+def _arguments(channel: str, search: Search, thread_ts: str | None, back_us: int, cursor: str) -> dict[str, Any]:
     arguments: dict[str, Any] = {
         "channel": channel,
         "oldest": f"{max(search.since_us - back_us, 0) // US}.000000",
@@ -224,8 +235,8 @@ def _arguments(channel: str, search: Search, back_us: int, cursor: str) -> dict[
         "include_all_metadata": "true",
         "limit": PAGE,
     }
-    if search.thread_ts is not None:
-        arguments["ts"] = search.thread_ts
+    if thread_ts is not None:
+        arguments["ts"] = thread_ts
     if cursor:
         arguments["cursor"] = cursor
     return arguments

@@ -170,11 +170,32 @@ def test_a_long_thread_is_read_in_pages(start: Start) -> None:
     assert calls(slack, REPLIES) == 2
 
 
-def test_a_thread_that_is_gone_cannot_be_read(start: Start) -> None:
+@pytest.mark.parametrize("replies", [2, PAGE + 1], ids=["short", "of several pages"])
+def test_a_reply_under_another_reply_is_found_in_the_thread_of_both(start: Start, replies: int) -> None:
     slack = start()
-    deliver(slack)
-    rest = token_sink(slack).scan(search("event-1", thread_ts="1732100000.000100")).rest
+    head = deliver(slack, "head")
+    named = [post(slack, thread_ts=head)["ts"] for _ in range(replies)][-1]
+    ts = deliver(slack, "reply", thread_ts=named)
+    result = token_sink(slack).scan(search("reply", "never", thread_ts=named))
+    assert (result.found, result.rest) == ({"reply": Receipt(OPS, ts)}, Absent())
+
+
+def test_a_reply_to_a_message_that_is_not_there_is_looked_for_in_the_channel(start: Start) -> None:
+    slack = start()
+    gone = "1732100000.000100"
+    ts = deliver(slack, thread_ts=gone)
+    result = token_sink(slack).scan(search("event-1", thread_ts=gone))
+    assert (result.found, result.rest) == ({"event-1": Receipt(OPS, ts)}, Absent())
+    rest = token_sink(slack).scan(search("event-1", "event-2", thread_ts=gone)).rest
     assert rest == Unreadable("thread_not_found", "conversations.replies: the thread is not there")
+
+
+def test_a_channel_that_cannot_be_read_now_is_read_later_beside_a_thread_that_is_gone(start: Start) -> None:
+    slack = start()
+    gone = "1732100000.000100"
+    deliver(slack, thread_ts=gone)
+    slack.faults.add(not_landed(Page(503)), kind=HISTORY)
+    assert isinstance(token_sink(slack).scan(search("event-1", thread_ts=gone)).rest, ScanLater)
 
 
 # Names and ids of channels

@@ -18,6 +18,7 @@ from dispatcher.core.rendering import (
     escape,
     message_for,
     one_line,
+    text_of,
     unescape,
     without_controls,
     without_mentions,
@@ -137,6 +138,27 @@ def test_mentions_in_the_markup_of_blocks_are_neutralised_at_any_depth() -> None
         "accessory": {"type": "button", "confirm": {"text": {"type": "mrkdwn", "text": "&lt;!subteam^S1>"}}},
     }
     assert section["text"] == {"type": "mrkdwn", "text": "<!channel> *down*"}, "the event is left as it was"
+
+
+@pytest.mark.parametrize("kind", ["mrkdwn", "markdown"])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("@here look", "@\u2060here look"),
+        ("_@here_ é@here", "_@\u2060here_ é@\u2060here"),
+        ("(@channel) and @Everyone", "(@\u2060channel) and @\u2060Everyone"),
+        ("<@here>, <!here>", "&lt;@\u2060here>, &lt;!here>"),
+        ("<https://ops.example/@here|@here>", "<https://ops.example/@here|@\u2060here>"),
+        ("https://ops.example/@channel/1 @channel", "https://ops.example/@channel/1 @\u2060channel"),
+        ("ops@here.example, @hereabouts, @anna", "ops@here.example, @hereabouts, @anna"),
+    ],
+)
+def test_bare_names_of_everybody_in_the_markup_of_blocks_are_no_mentions(kind: str, text: str, expected: str) -> None:
+    event = Event("errors", "", blocks=({"type": "section", "text": {"type": kind, "text": text}},))
+    assert message_for(event, "e1", "#ops").blocks == ({"type": "section", "text": {"type": kind, "text": expected}},)
+    allowed = message_for(event, "e1", "#ops", ALLOWED).blocks[0]
+    assert allowed == {"type": "section", "text": {"type": kind, "text": text}}
+    assert text_of(event) == unescape(text)
 
 
 def test_mentions_as_elements_of_rich_text_become_text() -> None:
