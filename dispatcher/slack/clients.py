@@ -79,7 +79,7 @@ class WebApi:
 
     def update(self, channel: str, ts: str, message: Message) -> PostResult:
         """What one request came to to put ``message`` in the place of what was posted."""
-        # Without blocks of its own an edit keeps those that were posted, and they hide its text.
+        # A text alone takes the place of blocks; that none are left is said as well, for what answers in Slack's place.
         status, headers, data = _answer(
             lambda: self._client.chat_update(channel=channel, ts=ts, text=message.text, blocks=[])
         )

@@ -27,7 +27,8 @@ marketplace."""
 
 _MOST_PAGES: Final = 50
 _PERSON: Final = re.compile(r"@.*|[UW][A-Z0-9]{5,}")
-_LIST_PAGE: Final = 1000
+_LIST_PAGE: Final = 999
+"""The most that Slack allows: each call counts, and there are about 20 a minute."""
 _TRANSIT_US: Final = 5 * US
 """An answer takes so long at most, and its Date leaves out the fraction of a second."""
 _UNREADABLE: Final = frozenset(
@@ -203,7 +204,7 @@ class History:
             arguments["cursor"] = cursor
 
     def _page(
-        self, method: str, arguments: Mapping[str, Any], clocks: _Clocks, *, rows: str
+        self, method: str, arguments: dict[str, Any], clocks: _Clocks, *, rows: str
     ) -> dict[str, Any] | ScanLater | Unreadable:
         """The answer, in which ``rows`` names a list of objects; or why there is none."""
         status, headers, data = self._answer(method, arguments)
@@ -215,16 +216,15 @@ class History:
             return _obstacle(problem("unreadable_reply", f"{rows} is no list of objects"), method)
         return _obstacle(read_api_problem(status, headers, data), method)
 
-    def _answer(self, method: str, arguments: Mapping[str, Any]) -> Answer:
-        """The answer, with fewer rows than asked for where one with all of them would be too large."""
-        limit = arguments["limit"]
+    def _answer(self, method: str, arguments: dict[str, Any]) -> Answer:
+        """The answer; where one would be too large, ``arguments`` ask for fewer rows from now on."""
         while True:
             try:
-                return self._call(method, {**arguments, "limit": limit})
+                return self._call(method, arguments)
             except ExchangeFailed as failure:
-                if failure.code != TOO_LARGE or limit == 1:
+                if failure.code != TOO_LARGE or arguments["limit"] == 1:
                     raise
-                limit = max(1, limit // 4)
+                arguments["limit"] = max(1, arguments["limit"] // 4)
 
 
 def _arguments(channel: str, search: Search, thread_ts: str | None, back_us: int, cursor: str) -> dict[str, Any]:

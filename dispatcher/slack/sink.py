@@ -132,8 +132,9 @@ class LeavingOut:
     nothing was posted, so the rest may follow at once, within the same attempt.
 
     That the token may not set a name and icon is remembered for as long as this lives: the scope comes only with a new
-    installation of the app. That an event's blocks were refused is remembered until the event ends: its next attempt
-    must not begin with the same refusal, or in a channel that takes one request a second the text would never follow.
+    installation of the app, and the workers are restarted after it. That an event's blocks were refused is remembered
+    until the event ends: its next attempt must not begin with the same refusal, or in a channel that takes one request
+    a second the text would never follow.
     """
 
     def __init__(self) -> None:

@@ -46,10 +46,10 @@ def items(value: object, usual: int, most: int | None = None) -> int:
     """How many a caller gets; ``most`` bounds also what is usual."""
     if value is None or value == "":
         asked = usual
-    elif not _NUMBER.fullmatch(str(value)):
+    elif not _NUMBER.fullmatch(str(value)) or int(str(value)) > MOST_ITEMS:
         raise Refused("invalid_limit")
     else:
-        asked = min(int(str(value)), MOST_ITEMS)
+        asked = int(str(value))
     return asked if most is None else min(asked, most)
 
 

@@ -11,7 +11,7 @@ from dispatcher.stand_in.answers import Refused
 from dispatcher.stand_in.asked import USUAL_ITEMS, as_cursor, cursor, is_true, items
 from dispatcher.stand_in.setup import Setup
 
-_ID: Final = re.compile(r"[CDGU][A-Z0-9]{8,}")
+_ID: Final = re.compile(r"[CDGUW][A-Z0-9]{8,}")
 
 
 def channel_id(name: str) -> str:

@@ -77,7 +77,7 @@ def replies(messages: Sequence[Posted], ts: object, span: Span) -> dict[str, Any
 
 
 def message_json(message: Posted, thread: Sequence[Posted] = (), *, with_metadata: bool = False) -> dict[str, Any]:
-    """A message as Slack's history shows it; ``thread`` are the replies to it."""
+    """A message as Slack's history shows it; ``thread`` are the replies to it, ``with_metadata`` shows all of it."""
     shown: dict[str, Any] = {"type": "message", "user": "U0STANDIN", "bot_id": "B0STANDIN", "text": message.text}
     shown["ts"] = message.ts
     if message.via == "webhook" or message.username or message.icon:
@@ -96,8 +96,8 @@ def message_json(message: Posted, thread: Sequence[Posted] = (), *, with_metadat
         shown |= {"thread_ts": message.ts, "reply_count": len(thread), "latest_reply": thread[-1].ts}
     if message.earlier and not message.blocks:  # Slack marks no edit of what its blocks show
         shown["edited"] = {"user": "U0STANDIN", "ts": as_ts(round(message.earlier[-1].edited_at * US))}
-    if with_metadata and message.metadata:
-        shown["metadata"] = dict(message.metadata)
+    if message.metadata:
+        shown["metadata"] = dict(message.metadata) if with_metadata else {"event_type": message.metadata["event_type"]}
     return shown
 
 

@@ -180,7 +180,7 @@ class Workspace:
         return [each for each in self.ledger.posted() if each.channel == channel and each.arrived_at <= landed_by]
 
     def _update(self, call: Call) -> Answer:
-        """Blocks and metadata stay unless they are named, and blocks hide a new text: ``[]`` takes them away."""
+        """A text takes the place of blocks unless new ones come with it; metadata stays unless it is named."""
         arguments = call.arguments
         posted = self.ledger.find(self._channels.to_edit(arguments.get("channel")), arguments.get("ts"))
         if posted is None:
@@ -195,8 +195,10 @@ class Workspace:
 
     @staticmethod
     def _changed(posted: Posted, arguments: Mapping[str, Any]) -> tuple[object, object, object]:
-        text = arguments.get("text", None if "blocks" in arguments else posted.text)
-        return text, arguments.get("blocks", list(posted.blocks)), arguments.get("metadata", posted.metadata)
+        metadata = arguments.get("metadata", posted.metadata)
+        if "text" in arguments or "blocks" in arguments:
+            return arguments.get("text"), arguments.get("blocks"), metadata
+        return posted.text, list(posted.blocks), metadata
 
     def _land(self, channel: str, arguments: Mapping[str, Any], via: str) -> tuple[Posted, list[str]]:
         content = Content.read(*(arguments.get(key) for key in ("text", "blocks", "metadata")))

@@ -22,6 +22,7 @@ _NEEDED: Final = "chat:write"
 _RECOMMENDED: Final = "chat:write.public"
 _FOR_IDENTITIES: Final = "chat:write.customize"
 _FOR_RECONCILIATION: Final = ("channels:history", "groups:history", "channels:read", "groups:read")
+_FOR_PERSONS: Final = "im:history"
 _ADD: Final = "under OAuth & Permissions of the app, and install the app again"
 
 
@@ -89,9 +90,9 @@ def _scopes(scopes: tuple[str, ...]) -> Iterator[Finding]:
         said = f"{', '.join(absent)} absent: an unconfirmed post may not be found, and is then handled by on_ambiguous"
         yield warning("reconciliation", said, f"add them {_ADD}")
     else:
-        yield ok(
-            "reconciliation", "the token may read histories: posts with an unknown delivery status are searched for"
-        )
+        said = "posts with an unknown delivery status are searched for in channels that the app is a member of"
+        persons = "" if _FOR_PERSONS in scopes else f"; messages to one person also need {_FOR_PERSONS}"
+        yield ok("reconciliation", f"the token may read histories: {said}{persons}")
 
 
 def _clocks(apart_s: float) -> Finding:

@@ -28,7 +28,7 @@ from dispatcher.server.clients import connect
 from dispatcher.server.keys import Keys
 from dispatcher.settings.environment import Settings
 from dispatcher.slack.taxonomy import row_for
-from dispatcher.stand_in import FaultReply, Page, Setup, SlackError, StandIn, TooManyRequests, not_landed
+from dispatcher.stand_in import SCOPES, FaultReply, Page, Setup, SlackError, StandIn, TooManyRequests, not_landed
 from dispatcher.store.intake import claim_namespace
 from dispatcher.store.leases import Outbox
 from dispatcher.store.operator_controls import Pausing
@@ -552,7 +552,11 @@ def test_the_scopes_of_the_token_are_read(scopes: tuple[str, ...], level: Level,
 def test_scopes_that_look_ups_need_are_missed() -> None:
     with StandIn() as slack:
         found = one_about("reconciliation", slack_token=slack.token, slack_base_url=slack.base_url)
-    assert found == (OK, "the token may read histories: posts with an unknown delivery status are searched for")
+    said = "posts with an unknown delivery status are searched for in channels that the app is a member of"
+    assert found == (OK, f"the token may read histories: {said}; messages to one person also need im:history")
+    with StandIn(setup=Setup(scopes=(*SCOPES, "im:history"))) as slack:
+        found = one_about("reconciliation", slack_token=slack.token, slack_base_url=slack.base_url)
+    assert found == (OK, f"the token may read histories: {said}")
     with StandIn(setup=Setup(scopes=("chat:write", "channels:history", "channels:read"))) as slack:
         level, said = one_about("reconciliation", slack_token=slack.token, slack_base_url=slack.base_url)
     assert (level, said.partition(" absent")[0]) == (WARNING, "groups:history, groups:read")

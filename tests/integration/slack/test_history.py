@@ -93,8 +93,15 @@ def test_messages_too_large_for_one_answer_are_read_in_smaller_pages(start: Star
 def test_channels_too_many_for_one_answer_are_listed_in_smaller_pages(start: Start) -> None:
     slack = start(channels=frozenset(f"#{n:05}{'x' * 75}" for n in range(9_000)) | {"#ops"})
     ts = deliver(slack)
-    sink = token_sink(slack)
-    assert sink.scan(search("event-1")).found == {"event-1": Receipt(OPS, ts)}
+    assert token_sink(slack).scan(search("event-1")).found == {"event-1": Receipt(OPS, ts)}
+
+
+def test_a_list_goes_on_in_pages_of_the_size_that_was_answered(start: Start) -> None:
+    slack = start(channels=frozenset(f"#{n:04}" for n in range(600)) | {"#ops"})
+    ts = deliver(slack)
+    slack.faults.add(not_landed(Text(" " * 1_100_000)), kind=LIST)
+    assert token_sink(slack).scan(search("event-1")).found == {"event-1": Receipt(OPS, ts)}
+    assert calls(slack, LIST) == 4, "one too large, and three of 249 channels at most"
 
 
 def test_a_post_of_another_namespace_with_the_same_id_is_not_found(start: Start) -> None:

@@ -43,7 +43,7 @@ def test_a_message_is_changed_in_its_place_and_all_it_said_is_kept(slack: StandI
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ({"text": "new"}, ("new", (BLOCK,), MARK)),
+        ({"text": "new"}, ("new", (), MARK)),
         ({"text": "new", "blocks": []}, ("new", (), MARK)),
         ({"text": "new", "blocks": [BLOCK]}, ("new", (BLOCK,), MARK)),
         ({"blocks": [BLOCK, BLOCK]}, ("", (BLOCK, BLOCK), MARK)),
@@ -53,7 +53,7 @@ def test_a_message_is_changed_in_its_place_and_all_it_said_is_kept(slack: StandI
     ],
     ids=str,
 )
-def test_blocks_and_metadata_stay_unless_they_are_named(
+def test_a_text_takes_the_place_of_blocks_and_metadata_stays(
     slack: StandIn, arguments: dict[str, object], expected: tuple[object, ...]
 ) -> None:
     head = post(slack, text="old", blocks=[BLOCK], metadata=MARK)

@@ -70,6 +70,12 @@ def test_a_form_is_taken_as_well_as_json(slack: StandIn) -> None:
     assert (posted.channel, posted.blocks, posted.mark) == ("#ops", (block,), "mark-1")
 
 
+@pytest.mark.parametrize("person", ["U0123ABCD", "W0123ABCD"])
+def test_the_id_of_a_person_is_taken_for_a_conversation(slack: StandIn, person: str) -> None:
+    assert post(slack, person)["channel"] == person
+    assert slack.ledger.per_channel() == {person: 1}
+
+
 def test_a_channel_has_one_name_whether_posted_to_by_name_or_id(slack: StandIn) -> None:
     by_name = post(slack, "#ops")
     post(slack, "ops")

@@ -10,7 +10,7 @@ from dispatcher.stand_in.history import Span
 
 @pytest.mark.parametrize(
     ("limit", "most", "items"),
-    [(None, None, 100), (7, None, 7), ("7", None, 7), (999, None, 999), (1_000, None, 999), (None, 15, 15), (7, 15, 7)],
+    [(None, None, 100), (7, None, 7), ("7", None, 7), (999, None, 999), (None, 15, 15), (7, 15, 7)],
 )
 def test_as_many_are_returned_as_are_asked_for_and_allowed(limit: object, most: int | None, items: int) -> None:
     assert Span.asked_for({"limit": limit}, USUAL_ITEMS, most).items == items
