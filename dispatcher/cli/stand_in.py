@@ -104,6 +104,7 @@ def slack_stand_in(  # noqa: PLR0913 - one parameter per option
     """
     from dispatcher.stand_in import StandIn
 
+    is_idle = not fault_rate and (seed is not None or faults != "transient")
     seed = secrets.randbelow(_SEEDS) if seed is None else seed
     setup = _setup(rate, down, history_lag, history_items, scopes)
     stand_in = StandIn(port, setup, _faults(fault_rate, faults, seed))
@@ -117,6 +118,10 @@ def slack_stand_in(  # noqa: PLR0913 - one parameter per option
                 )
                 for line in _modes(setup, fault_rate, seed):
                     terminal.tell(line)
+                if is_idle:
+                    terminal.tell(
+                        "Nothing goes wrong by chance: --faults and --seed have no effect without --fault-rate."
+                    )
                 terminal.tell("Ctrl-C ends it.")
                 while True:
                     interruption.raise_if_asked()

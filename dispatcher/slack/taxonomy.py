@@ -175,7 +175,8 @@ TABLE: Final = (
     ),
     _row("internal", Meaning.MAYBE, "the dispatcher itself failed while it posted", "report it to its maintainers"),
     # An operator is needed.
-    _row("invalid_auth not_authed token_revoked", Meaning.OPERATOR, "Slack does not accept the token", _TOKEN),
+    _row("invalid_auth", Meaning.OPERATOR, "Slack does not accept the token or this IP address", _TOKEN),
+    _row("not_authed token_revoked", Meaning.OPERATOR, "Slack does not accept the token", _TOKEN),
     _row("token_expired", Meaning.OPERATOR, "the token has expired", f"turn token rotation off, or {_TOKEN}"),
     _row(
         "account_inactive",
@@ -190,7 +191,13 @@ TABLE: Final = (
         "add it under OAuth & Permissions of the app and install the app again",
     ),
     _row("not_allowed_token_type is_bot", Meaning.OPERATOR, "this kind of token cannot post", _TOKEN),
-    _row("access_denied accesslimited", Meaning.OPERATOR, "Slack limits what this app may do", _ADMIN),
+    _row("access_denied", Meaning.OPERATOR, "Slack limits what this app may do", _ADMIN),
+    _row(
+        "accesslimited",
+        Meaning.OPERATOR,
+        "Slack limits what may be done from this network",
+        "ask an admin of the Slack workspace to allow it",
+    ),
     _row(
         "app_access_restricted enterprise_is_restricted",
         Meaning.OPERATOR,
@@ -258,7 +265,12 @@ TABLE: Final = (
         "the message cannot be edited",
     ),
     _row("duplicate_*_not_found", Meaning.ROUTE, "Slack takes it for a repeat of a message that is not there"),
-    _row("team_not_found", Meaning.ROUTE, "Slack knows no such workspace"),
+    _row(
+        "team_not_found",
+        Meaning.ROUTE,
+        "Slack does not know in which workspace the channel is",
+        "name it by its id, if the token is of a whole organisation",
+    ),
     _row(
         "slack_connect_*_blocked slack_connect_blocked_*",
         Meaning.ROUTE,

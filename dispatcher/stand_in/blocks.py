@@ -1,6 +1,6 @@
 """The rules of Block Kit for each kind of block. Pure; a problem is a sentence of Slack's and a place in the block.
 
-The inner structure of interactive elements, rich text, tables and videos is not looked at.
+The inner structure of interactive elements, rich text, tables, videos, tasks and plans is not looked at.
 """
 
 from __future__ import annotations
@@ -126,9 +126,11 @@ _RULES: Final[Mapping[str, Callable[[Mapping[str, Any]], Problems]]] = {
     "image": _image,
     "input": _unchecked,
     "markdown": _markdown,
+    "plan": _unchecked,
     "rich_text": _rich_text,
     "section": _section,
     "table": _unchecked,
+    "task_card": _unchecked,
     "video": _unchecked,
 }
 

@@ -44,9 +44,11 @@ _NO_ANSWER: Final = frozenset(
         "proxy_failed",
         "tls_failed",
         "too_late",
+        "answer_too_large",
+        "internal",
     }
 )
-"""Causes below any answer."""
+"""Causes below any answer, or beyond it."""
 
 _PLAYED: Final = {
     "http_429": (not_landed(TooManyRequests("1")),),

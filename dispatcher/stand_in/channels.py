@@ -79,7 +79,7 @@ class Channels:
         if name is None:
             raise Refused("channel_not_found")
         if name in self._setup.archived:
-            raise Refused("is_archived")
+            raise Refused("is_inactive")
         return name
 
     def listed(self, arguments: Mapping[str, Any]) -> dict[str, Any]:

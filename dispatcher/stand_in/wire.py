@@ -173,9 +173,7 @@ class Handler(BaseHTTPRequestHandler):
         elif path.startswith("/api/"):
             self._serve(self._api_call(path, self._arguments(body)))
         elif path.startswith("/services/"):
-            arguments = self._arguments(body)
-            payload = _decoded(arguments["payload"]) if "payload" in arguments else arguments
-            self._serve(Call(WEBHOOK, {"path": path, "payload": payload or None}))
+            self._serve(Call(WEBHOOK, {"path": path, "payload": self._payload(body)}))
         else:
             self._send(HTTPStatus.NOT_FOUND, _TEXT, b"not found")
 
@@ -188,10 +186,19 @@ class Handler(BaseHTTPRequestHandler):
     def _arguments(self, body: bytes) -> dict[str, Any]:
         """The arguments in a JSON or form body; none when there is nothing to read."""
         text = body.decode("utf-8", "replace")
-        if self.headers.get_content_type() == "application/x-www-form-urlencoded":
+        if self._is_form():
             return dict(parse_qsl(text, keep_blank_values=True))
         decoded = _decoded(text)
         return decoded if isinstance(decoded, dict) else {}
+
+    def _payload(self, body: bytes) -> object:
+        """What a webhook is sent, as JSON or in a form's field ``payload``; None where nothing can be read."""
+        if self._is_form():
+            return _decoded(self._arguments(body).get("payload"))
+        return _decoded(body.decode("utf-8", "replace"))
+
+    def _is_form(self) -> bool:
+        return self.headers.get_content_type() == "application/x-www-form-urlencoded"
 
     def _api_call(self, path: str, arguments: dict[str, Any]) -> Call:
         scheme, _, bearer = self.headers.get("Authorization", "").partition(" ")

@@ -132,6 +132,12 @@ def test_a_seed_is_chosen_and_told() -> None:
         )
 
 
+@pytest.mark.parametrize("options", [["--faults", "every"], ["--seed", "7"]], ids=str)
+def test_what_has_no_effect_without_a_share_of_faults_is_said(options: list[str]) -> None:
+    with running(*options) as (_, modes):
+        assert modes == ["Nothing goes wrong by chance: --faults and --seed have no effect without --fault-rate."]
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

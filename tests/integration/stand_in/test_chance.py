@@ -41,6 +41,8 @@ BELOW_ANY_ANSWER = {
     "connection_closed",
     "console_closed",
     "console_failed",
+    "answer_too_large",
+    "internal",
 }
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from dispatcher.stand_in import Setup, StandIn
+from dispatcher.stand_in.channels import channel_id
 from tests.support.slack import Clock, call, post, request
 
 MARK = {"event_type": "dispatcher_event", "event_payload": {"id": "mark-1"}}
@@ -88,6 +89,12 @@ def test_a_refused_edit_leaves_the_message_unchanged(slack: StandIn, arguments: 
 def test_the_longest_text_of_an_edit_is_taken(slack: StandIn) -> None:
     head = post(slack, text="old")
     assert update(slack, head, text="x" * 4_000)["ok"] is True
+
+
+def test_a_message_in_an_archived_channel_cannot_be_changed() -> None:
+    old = frozenset({"#old"})
+    with StandIn(setup=Setup(channels=old, archived=old)) as slack:
+        assert update(slack, {"channel": channel_id("#old"), "ts": "1.1"}, text="new")["error"] == "is_inactive"
 
 
 def test_a_ts_belongs_to_its_channel(slack: StandIn) -> None:

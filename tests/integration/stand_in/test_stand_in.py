@@ -106,6 +106,9 @@ def test_a_webhook_answers_a_plain_ok(slack: StandIn) -> None:
     [
         ("/services/T0/B0/other", '{"text": "hi"}', 404, "no_service"),
         ("", "{nope", 400, "invalid_payload"),
+        ("", "", 400, "invalid_payload"),
+        ("", "[]", 400, "invalid_payload"),
+        ("", "{}", 400, "no_text"),
         ("", '{"text": ""}', 400, "no_text"),
     ],
 )

@@ -136,6 +136,8 @@ LONGEST: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "nothing to say": (section(1), {"type": "section"}, "missing required field: text or fields "),
     "no list": (section(1), {"type": "section", "fields": "x"}, "must provide an array /fields"),
     "unknown type": ({"type": "file"}, {"type": "sektion"}, "unsupported type: sektion /type"),
+    "a task": ({"type": "task_card"}, {"type": "task"}, "unsupported type: task /type"),
+    "a plan": ({"type": "plan"}, {"type": "plans"}, "unsupported type: plans /type"),
     "no type": ({"type": "video"}, {"text": "x"}, "missing required field: type "),
 }
 
