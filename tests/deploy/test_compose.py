@@ -182,6 +182,13 @@ def test_the_demo_reaches_neither_the_real_server_nor_slack() -> None:
     assert "demo" not in networks("server") | networks("worker")
 
 
+def test_the_end_of_the_demo_names_its_services_because_down_ends_the_real_ones_as_well() -> None:
+    head = (CHECKOUT / "docker-compose.yml").read_text(encoding="utf-8").partition("\nname:")[0]
+    (ended,) = re.findall(r"^#   docker compose --profile demo rm --stop --force ([a-z -]+) #", head, re.MULTILINE)
+    assert set(ended.split()) == {name for name, service in SERVICES.items() if service.get("profiles") == ["demo"]}
+    assert not re.search(r"^#   docker compose .*\bdown$", head, re.MULTILINE)
+
+
 def test_the_demo_worker_shares_the_loopback_of_the_stand_in_and_has_its_token() -> None:
     command = SERVICES["slack-stand-in"]["command"]
     env = environment("demo-worker")

@@ -67,6 +67,8 @@ def restored(snapshot: Path) -> Iterator[RedisServer]:
     with reading, reading.client() as client:
         client.config_set("appendonly", "yes")
         until(lambda: client.info("persistence")["aof_rewrite_in_progress"] == 0, "the append-only file")
+        written = client.info("persistence")
+        assert (written["aof_enabled"], written["aof_last_bgrewrite_status"]) == (1, "ok")
         reading.stop()
         shutil.copytree(reading.directory / "appendonlydir", serving.directory / "appendonlydir")
     with serving:
