@@ -85,10 +85,10 @@ def _events(facts: Facts) -> Iterator[Metric]:
     events: Counter[tuple[str, ...]] = Counter({(NO_CATEGORY, "duplicate"): duplicates})
     ended: Counter[tuple[str, ...]] = Counter({("duplicate", Reason.DUPLICATE.value): duplicates, ("sent", "ok"): 0})
     ended.update({("dead", reason.value): 0 for reason in _DEATHS})
-    named = facts.categories & facts.policy.categories.keys()
-    suppressed: Counter[tuple[str, ...]] = Counter(
-        {(name, limit): 0 for name in sorted(named) for limit in ("category", "global")}
-    )
+    suppressed: Counter[tuple[str, ...]] = Counter()
+    for name in sorted(facts.categories & facts.policy.categories.keys()):
+        causes = ("category", "global", *(["label"] if facts.policy.rule(name).per_label else []))
+        suppressed.update({(name, limit): 0 for limit in causes})
     for outcome in ("sent", *REASONED):
         for (category, reason), number in counts.by_reason(outcome).items():
             label = facts.category(category)

@@ -146,9 +146,7 @@ class Metrics:
         except (Problem, ConfigError, TimeoutError):
             status, headers = HTTPStatus.SERVICE_UNAVAILABLE, {"Retry-After": str(AWAY_RETRY_S)}
         took = GaugeMetricFamily(f"{PREFIX}scrape_seconds", "How long this scrape took.", time.monotonic() - begun)
-        is_up = int(status == HTTPStatus.OK)
-        up = GaugeMetricFamily(f"{PREFIX}redis_up", "Whether Redis answered this scrape.", is_up)
-        content = encode(_Found([*found, *self.traffic.families(), took, up]))
+        content = encode(_Found([*found, *self.traffic.families(), took, _up(is_up=status == HTTPStatus.OK)]))
         return Response(content, status, headers, media_type=kind)
 
 
@@ -158,6 +156,10 @@ def _encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
         return choose_encoder(accept)
     except (TypeError, ValueError):  # a version that is no number
         return choose_encoder("")
+
+
+def _up(*, is_up: bool) -> Metric:
+    return GaugeMetricFamily(f"{PREFIX}redis_up", "Whether Redis answered this scrape.", int(is_up))
 
 
 class _Found(CollectorRegistry):
@@ -173,5 +175,5 @@ class _Found(CollectorRegistry):
 
 
 def text(facts: Facts) -> str:
-    """The namespace's figures as Prometheus' text."""
-    return generate_latest(_Found(families(facts))).decode()
+    """The namespace's figures as Prometheus' text, and that Redis has answered."""
+    return generate_latest(_Found([*families(facts), _up(is_up=True)])).decode()

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,7 @@ categories:
   deploys: {on_limit: defer, limits: [1/1h]}
   audit: {on_limit: dead-letter, limits: [1/1h]}
   disks: {once: {per: 1h}}
+  hosts: {per_label: {host: [1/1h]}}
 """
 WAITS = ("limit", "pace", "retry", "cooldown", "paused", "silenced", "quiet", "scheduled", "resolved", "unknown")
 """Whatever an event may wait for."""
@@ -92,13 +94,19 @@ def test_a_scrape_tells_what_became_of_every_event(scraped: Scrape) -> None:
 
 def test_where_nothing_has_happened_a_scrape_shows_bounds_alone(redis: Database, env: dict[str, str]) -> None:
     scraped = Scrape.of(run("metrics", **env).out)
-    assert {name for name in scraped.samples if scraped.total(name)} == {"max_waiting", "limit_max", "build_info"}
+    told = {name for name in scraped.samples if scraped.total(name)}
+    assert told == {"max_waiting", "limit_max", "build_info", "redis_up"}
+    causes = [(labels["category"], labels["limit"]) for labels in map(dict, scraped.samples["suppressed_total"])]
+    named = ("errors", "deploys", "audit", "disks", "hosts")
+    assert sorted(causes) == sorted([("hosts", "label"), *product(named, ("category", "global"))])
     assert redis.keys() == []
 
 
 def test_the_families_are_those_of_the_documentation(scraped: Scrape) -> None:
     documented = Path(__file__).parents[3].joinpath("docs/metrics.md").read_text(encoding="utf-8")
-    assert set(scraped.types) == GAUGES | COUNTERS | HISTOGRAMS, "tests/support/scrapes.py lists the families"
+    assert set(scraped.types) == GAUGES | COUNTERS | HISTOGRAMS | {"redis_up"}, (
+        "tests/support/scrapes.py lists the families"
+    )
     for names, kind in ((GAUGES, "gauge"), (COUNTERS, "counter"), (HISTOGRAMS, "histogram")):
         assert {scraped.types[name] for name in names} == {kind}
     for name in GAUGES | HISTOGRAMS | {f"{name}_total" for name in COUNTERS}:
@@ -241,7 +249,8 @@ def test_a_scrape_has_less_than_5000_series_where_everything_has_happened_in_eac
     redis: Database, env: dict[str, str]
 ) -> None:
     names = [f"c{n}" for n in range(300)]
-    rule = "{limits: [3/1m, 5/1h, 7/3h, {max: 1, window: 1h, shadow: true}], channel: '#%s'}"
+    shadow = "{max: 1, window: 1h, shadow: true}"
+    rule = f"{{limits: [3/1m, 5/1h, 7/3h, {shadow}], per_label: {{host: [1/1h]}}, channel: '#%s'}}"
     text = "".join(f"  {name}: {rule % name}\n" for name in names)
     Path(env["DISPATCHER_LIMITS_FILE"]).write_text(f"categories:\n{text}", encoding="utf-8")
     assert run("limits", "apply", env["DISPATCHER_LIMITS_FILE"], **env).code == 0
