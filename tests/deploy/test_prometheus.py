@@ -49,10 +49,29 @@ def test_every_query_names_a_metric_that_exists() -> None:
 
 def test_every_figure_of_the_namespace_is_asked_for_once_however_many_processes_tell_it() -> None:
     for where, query in queries():
-        for name in re.findall(r"(?<!\()\bdispatcher_([a-z_]+)", query.replace("absent(", "").replace("rate(", "")):
-            around = query[: query.index(f"dispatcher_{name}")]
-            is_own = name.startswith(("http_", "redis_up", "scrape_"))
-            assert is_own or re.search(r"max without \(instance, pod\) \($|max\($", around), (where, name)
+        one = re.sub(r"\bmax (without \(instance, pod\)|by \(job, namespace\)) \(|\bmax\(", "one(", query)
+        for found in re.finditer(r"\bdispatcher_([a-z_]+)", one):
+            is_own = found[1].startswith(("http_", "redis_up", "scrape_"))
+            assert is_own or "one" in calls_around(one[: found.start()]), (where, found[1])
+
+
+def calls_around(before: str) -> list[str]:
+    """The last word before each bracket that is open at the end."""
+    opened: list[str] = []
+    for word, bracket in re.findall(r"([a-z_]*) *([()])", before):
+        if bracket == "(":
+            opened.append(word)
+        else:
+            opened.pop()
+    return opened
+
+
+def test_the_board_asks_for_the_deployments_that_are_chosen() -> None:
+    (chosen,) = [each for each in BOARD["templating"]["list"] if each["name"] == "job"]
+    assert (chosen["query"], chosen["includeAll"]) == ("label_values(dispatcher_redis_up, job)", True)
+    for where, query in queries():
+        if where not in {*ALERTS, "dispatcher:held:sum"}:
+            assert query.count('{job=~"$job"') == len(re.findall(r"\bdispatcher_", query)), where
 
 
 def test_every_alert_is_explained_and_fires_in_its_test_and_not_before() -> None:
@@ -60,7 +79,7 @@ def test_every_alert_is_explained_and_fires_in_its_test_and_not_before() -> None
         re.findall(r"^\| `(Dispatcher\w+)`", (CHECKOUT / "docs" / "metrics.md").read_text("utf-8"), re.MULTILINE)
     )
     assert documented == ALERTS
-    cases: list[dict[str, Any]] = [case for test in TESTS for case in test["alert_rule_test"]]
+    cases: list[dict[str, Any]] = [case for test in TESTS for case in test.get("alert_rule_test", ())]
     for is_firing in (True, False):
         assert {case["alertname"] for case in cases if bool(case["exp_alerts"]) is is_firing} == ALERTS
     assert {rule["labels"]["severity"] for rule in RULES if "alert" in rule} == {"critical", "warning", "info"}
