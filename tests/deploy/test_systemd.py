@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections import defaultdict
 from datetime import timedelta
 from pathlib import Path
@@ -120,6 +121,20 @@ def test_the_set_up_installs_files_there_are_to_where_the_unit_looks() -> None:
 def test_the_set_up_installs_the_package_from_the_checkout_because_it_is_on_no_index() -> None:
     units = [path.read_text(encoding="utf-8") for path in UNIT.parent.glob("*.service")]
     assert [re.findall(r"pip install '?([^'\s]+)", text)[:1] for text in sorted(units)] == [[".[serve]"], ["."]]
+
+
+def test_the_set_up_has_a_folder_for_each_version_so_that_an_upgrade_leaves_the_old_one() -> None:
+    text = UNIT.read_text(encoding="utf-8").partition("[Unit]")[0]
+    version = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    folder = f"dispatcher-{version}"
+    for line in (
+        f"python3 -m venv /opt/{folder} ",
+        f"/opt/{folder}/bin/pip install .\n",
+        f"ln -sfn {folder} /opt/dispatcher ",
+    ):
+        assert f"#   {line}" in text
+    serve = (UNIT.parent / "dispatcher-serve.service").read_text(encoding="utf-8")
+    assert f"#   /opt/{folder}/bin/pip install '.[serve]'\n" in serve
 
 
 def test_the_set_up_links_the_environment_to_where_commands_look_for_it() -> None:
