@@ -86,6 +86,7 @@ local function park(event, header, payload)
   header.held = event.slots == 'hold' or nil
   if event.slots == 'hold' then
     leases.note_slots(at, header, event)
+    header.line, header.rank = nil, nil -- it was admitted, and waits in the line of its category no more
   end
   local ends = tonumber(event.deadline)
   if event.place == 'scheduled' then

@@ -69,12 +69,18 @@ class Batch:
 
     @property
     def undecided(self) -> list[Leased | Undecodable]:
-        """The whole batch, for other limits to decide. What has asked may own slots, and counts as taken once more."""
-        going = [*self.candidates, *self.admitted, *(each.candidate for each in self.refused)]
-        subjects = [*(each.leased for each in going), *(each.subject for each in self.ended)]
+        """The whole batch, for other limits to decide. What has asked may own slots, and counts as taken once more.
+
+        Those limits do not drop what was admitted.
+        """
         if not self.has_asked:
-            return subjects
-        return [transitions.taken_again(each) if isinstance(each, Leased) else each for each in subjects]
+            going = [*self.candidates, *self.admitted, *(each.candidate for each in self.refused)]
+            return [*(each.leased for each in going), *(each.subject for each in self.ended)]
+        subjects = [*(each.candidate.leased for each in self.refused), *(each.subject for each in self.ended)]
+        return [
+            *(transitions.admitted_before(each) for each in self.admitted),
+            *(transitions.taken_again(each) if isinstance(each, Leased) else each for each in subjects),
+        ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -234,6 +234,15 @@ def taken_again(leased: Leased) -> Leased:
     return leased._replace(takes=leased.takes + 1)
 
 
+def admitted_before(candidate: Candidate) -> Leased:
+    """The event for other limits than those that have admitted it: these may let it wait, and do not drop it.
+
+    One that asked for no slot, as an edit or where there was no limit, is decided as before.
+    """
+    leased = taken_again(candidate.leased)
+    return leased._replace(held=True) if candidate.terms.scopes else leased
+
+
 def may_stand_by(candidate: Candidate) -> bool:
     """Whether an admitted event may wait for a sender without being parked.
 

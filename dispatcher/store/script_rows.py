@@ -14,6 +14,7 @@ from dispatcher.core.event import Event, is_remembered
 from dispatcher.core.limits import (
     HOLDING_US,
     NO_CATEGORY,
+    ONCE_PREFIX,
     Denied,
     Kind,
     Limit,
@@ -631,7 +632,7 @@ def _read(job_id: str, payload: bytes, header: dict[str, Any]) -> Leased | Undec
         seen_us=seen_us,
         attempt=header.get("attempt", 0),
         unknown=header.get("unknown", 0),
-        held=header.get("held", False),
+        held=header.get("held", False) or _has_slots(header),
         channel=header.get("channel"),
         takes=header.get("takes", 1),
         replays=header.get("replays", 0),
@@ -647,6 +648,15 @@ def _read(job_id: str, payload: bytes, header: dict[str, Any]) -> Leased | Undec
         counted=header.get("counted"),
         gone=gone_of(header),
     )
+
+
+def _has_slots(header: dict[str, Any]) -> bool:
+    """Whether the gate admitted it, and the worker died or gave it back before a post of it started.
+
+    A scope of what an event is about says nothing of this: one that waits in line has a slot there.
+    """
+    was_tried = header.get("attempt") or header.get("unknown") or "unconfirmed" in header
+    return not was_tried and any(not name.startswith(ONCE_PREFIX) for name in header.get("slots", ()))
 
 
 def _why(row: Any) -> tuple[str, str | None] | None:  # noqa: ANN401 - a field of the header

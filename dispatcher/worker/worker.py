@@ -17,7 +17,7 @@ from rq.worker import WorkerStatus
 from dispatcher.core.pipeline import Capacity
 from dispatcher.core.ports import Overtaken
 from dispatcher.core.states import Leased, Sent, Settlement, Undecodable, boottime_s
-from dispatcher.core.transitions import taken_again
+from dispatcher.core.transitions import admitted_before
 from dispatcher.core.units import US
 from dispatcher.errors import ConfigError, GateUnavailable
 from dispatcher.server.clients import ANSWER_TIMEOUT_S
@@ -221,7 +221,7 @@ class Worker:
         while self._last is not None and self._standby:
             if self._standby.must_ask_again(self._limits.version):
                 self._standby.close()
-                self._decide_again([taken_again(each.leased) for each in self._standby.all()])
+                self._decide_again([admitted_before(each) for each in self._standby.all()])
                 return
             free = self._post_pool.free
             candidates = self._standby.all() if is_held_up else self._standby.next(free)

@@ -264,7 +264,8 @@ local slots = module(function(slots)
   end
 
   -- How many held slots count against the id that asks: all, but for one that owns a held slot itself only those that end
-  -- before its own. So when limits were lowered below what is held, the oldest still finds room.
+  -- before its own. So when limits were lowered below what is held, the oldest still finds room. Of those that end with its own some
+  -- count, but none that this call has charged: that counts already.
   local function held_before(view, own, id)
     if type(own) ~= 'number' or own <= HELD + view.now then
       return held(view)
@@ -272,11 +273,11 @@ local slots = module(function(slots)
     local member = view.members and view.members[id] or id
     local number = call('ZRANK', view.key, member) - (call('ZCARD', view.key) - view.live)
     for _, taken in ipairs(view.taken) do
-      if taken > HELD + view.now and taken < own then
+      if taken > HELD + view.now and taken <= own then
         number = number - 1
       end
     end
-    return number
+    return math.max(0, number)
   end
 
   -- Deadline of the i-th held slot by deadline.

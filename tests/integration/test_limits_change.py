@@ -127,8 +127,86 @@ def test_an_event_admitted_by_older_limits_asks_again_and_its_slot_counts_as_use
     assert stage.total("dropped") == 1
     ann.follow(published[0])
     ann.deliver(ann.dispatch(error.undecided))
-    assert (posted(stage), stage.total("dropped")) == (goes, 4 - len(goes))
-    assert stage.slots("category:errors").keys() == stage.slots("global").keys() == set(goes)
+    assert (posted(stage), stage.total("dropped"), stage.snapshot().parked) == (goes, 1, 3 - len(goes))
+    assert stage.slots("category:errors").keys() == stage.slots("global").keys() == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize("on_limit", ["drop", "dead-letter", "defer"])
+@pytest.mark.parametrize("dies", [False, True], ids=["overtaken", "its worker dies"])
+def test_what_older_limits_have_admitted_waits_for_room_in_lowered_ones(
+    stage: Stage, ann: Worker, bob: Worker, on_limit: str, *, dies: bool
+) -> None:
+    ann.follow(stage.put_in_force(limits("5/30m", on_limit)))
+    send(stage, *"abcde")
+    published = change_behind_the_gate(stage, limits("2/30m", on_limit))
+    undecided = overtaken(ann, ann.take().batch).undecided
+    worker = bob if dies else ann
+    worker.follow(published[0])
+    if dies:
+        keep_beating(stage, LEASE_US // US, "bob")
+    else:
+        worker.deliver(worker.dispatch(undecided))
+    worker.run()
+    assert stage.snapshot().parked == 5 - len(posted(stage))
+    for _ in range(3):
+        before = len(posted(stage))
+        stage.clock.now_us += HALF_HOUR_US
+        worker.run()
+        assert before < len(posted(stage)) <= min(before + 2, 5) or before == 5
+    assert (sorted(posted(stage)), stage.total("sent"), stage.snapshot().parked) == (list("abcde"), 5, 0)
+
+
+@pytest.mark.parametrize("dies", [False, True], ids=["overtaken", "its worker dies"])
+@pytest.mark.parametrize(
+    "more",
+    ['quiet: {day: {times: ["01:00-23:00"], zone: UTC, then: drop}}\n', "unknown_categories: reject\n"],
+    ids=["quiet hours", "an unknown category"],
+)
+def test_what_older_limits_have_admitted_is_posted_whatever_newer_ones_say_of_new_events(
+    stage: Stage, ann: Worker, bob: Worker, more: str, *, dies: bool
+) -> None:
+    ann.follow(stage.put_in_force(limits("5/30m")))
+    send(stage, *"ab")
+    published = change_behind_the_gate(stage, limits("5/30m") + more)
+    undecided = overtaken(ann, ann.take().batch).undecided
+    worker = bob if dies else ann
+    worker.follow(published[0])
+    if dies:
+        keep_beating(stage, LEASE_US // US, "bob")
+        worker.run()
+    else:
+        worker.deliver(worker.dispatch(undecided))
+    assert (posted(stage), stage.total("sent")) == (["a", "b"], 2)
+
+
+@pytest.mark.parametrize("dies", [False, True], ids=["overtaken", "its worker dies"])
+def test_a_head_that_older_limits_have_admitted_stands_in_line_no_more(
+    stage: Stage, ann: Worker, bob: Worker, *, dies: bool
+) -> None:
+    ann.follow(stage.put_in_force(limits("1/30m", "defer")))
+    send(stage, "a", "b", "c")
+    ann.run()
+    stage.clock.now_us += HALF_HOUR_US - 60 * US
+    send(stage, "x", category="news")
+    ann.run()
+    bob.renew()
+    stage.clock.forward(60)
+    published = change_behind_the_gate(stage, limits("1/30m", "drop", together="1/30m"))
+    undecided = overtaken(ann, ann.take().batch).undecided
+    worker = bob if dies else ann
+    worker.follow(published[0])
+    if dies:
+        keep_beating(stage, LEASE_US // US, "bob")
+    else:
+        worker.deliver(worker.dispatch(undecided))
+    worker.run()
+    header = stage.header("b")
+    assert (header.get("line"), header.get("rank"), header["held"]) == (None, None, True)
+    assert posted(stage) == ["a", "x"]
+    stage.clock.now_us += HALF_HOUR_US
+    worker.run()
+    assert "b" in posted(stage)
+    assert stage.total("sent") == 3
 
 
 @pytest.mark.parametrize("dies", [False, True], ids=["overtaken", "its worker dies"])
@@ -154,8 +232,8 @@ def test_slots_in_scopes_that_newer_limits_do_not_name_go_back(
     assert stage.slots("category:errors") == {}
 
 
-def test_an_admitted_event_that_waits_for_its_instant_again_gives_its_slots_back(stage: Stage, ann: Worker) -> None:
-    """The clock was stepped back to before it."""
+def test_an_admitted_event_does_not_wait_for_its_instant_again(stage: Stage, ann: Worker) -> None:
+    """Though the clock was stepped back to before it."""
     ann.follow(stage.put_in_force(limits("3/30m")))
     stage.send("a", category="errors", not_before=stage.clock.now_us / US + 10)
     ann.go()
@@ -164,8 +242,8 @@ def test_an_admitted_event_that_waits_for_its_instant_again_gives_its_slots_back
     undecided = overtaken(ann, ann.take().batch).undecided
     stage.clock.now_us -= 60 * US
     ann.follow(published[0])
-    assert ann.dispatch(undecided) == []
-    assert (stage.slots("category:errors"), stage.redis.zcard(stage.keys.scheduled)) == ({}, 1)
+    ann.deliver(ann.dispatch(undecided))
+    assert (posted(stage), stage.redis.zcard(stage.keys.scheduled)) == (["a"], 0)
 
 
 def test_a_refusal_of_limits_that_were_in_force_is_final_where_nobody_has_to_wait_for_it(

@@ -8,6 +8,7 @@ from dispatcher.core.explain import Decision, ended
 from dispatcher.core.ports import Overtaken
 from dispatcher.core.posts import Receipt, Rejected, Retryable
 from dispatcher.core.units import US
+from dispatcher.store.versions import Version
 from tests.support.deferral import category_line, posted, send
 from tests.support.stage import UNPACED, Stage, Worker
 
@@ -179,6 +180,19 @@ def test_an_event_that_is_decided_again_by_new_limits_counts_once(stage: Stage) 
     ann.deliver(ann.dispatch(caught.value.undecided))
     assert refused(stage) == {}
     assert stage.slots("shadow:category:errors").keys() == {"a"}
+
+
+def test_an_event_that_was_admitted_and_is_decided_again_is_not_counted_again(stage: Stage) -> None:
+    ann = worker(stage, limits(shadow("1/30m"), together="9/1h"))
+    send(stage, "a", "b")
+    published: list[Version] = []
+    newer = limits(shadow("1/30m"), together="8/1h")
+    stage.once_after_admit(lambda: published.append(stage.put_in_force(newer)))
+    with pytest.raises(Overtaken) as caught:
+        ann.dispatch(ann.take().batch)
+    ann.follow(published[0])
+    ann.deliver(ann.dispatch(caught.value.undecided))
+    assert (posted(stage), refused(stage)) == (["a", "b"], {"category:errors 1/30m": 1})
 
 
 def test_shadow_limits_are_no_part_of_guarantees(stage: Stage) -> None:

@@ -37,7 +37,7 @@ from dispatcher.core.states import (
     Started,
     Undecodable,
 )
-from dispatcher.core.transitions import taken_again
+from dispatcher.core.transitions import admitted_before
 from dispatcher.core.units import US, Lane
 from dispatcher.errors import StaleLimits
 from dispatcher.store.dead_letters import Filter, Replayed
@@ -534,7 +534,7 @@ class StoreWalk:
     def _start_standby(self, owner: Owner, free: int) -> None:
         if owner.standby.must_ask_again(self.version.name):
             owner.standby.close()
-            self._start(owner, [taken_again(each.leased) for each in owner.standby.all()], free)
+            self._start(owner, [admitted_before(each) for each in owner.standby.all()], free)
         elif batch := owner.standby.next(free):
             self._start(owner, batch, free)
 

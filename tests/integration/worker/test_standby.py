@@ -111,9 +111,12 @@ def posted(driven: HandDrivenWorker) -> list[str]:
 
 def publish_elsewhere(driven: HandDrivenWorker, redis: Database) -> None:
     """Limits by which all events go to another channel."""
+    put_in_force(driven, redis, LIMITS.replace("defaults: {", 'defaults: {channel: "#elsewhere", '))
+
+
+def put_in_force(driven: HandDrivenWorker, redis: Database, text: str) -> None:
     keys, _ = keys_of(Settings.isolated())
-    moved = LIMITS.replace("defaults: {", 'defaults: {channel: "#elsewhere", ')
-    publish(Versions(redis, keys), driven.file(moved), "bob", Unless.SAME, lambda *_, **__: None)
+    publish(Versions(redis, keys), driven.file(text), "bob", Unless.SAME, lambda *_, **__: None)
 
 
 def members(redis: Database, key: str) -> set[str]:
@@ -200,6 +203,23 @@ def test_new_limits_decide_what_stands_by(driven: HandDrivenWorker, slack: Slack
     elsewhere = {message.event_id for message in driven.desk.messages if message.channel == "#elsewhere"}
     assert {*EVENTS[SENDERS:]} <= elsewhere
     assert elsewhere.isdisjoint(EVENTS[:SENDERS])
+
+
+@pytest.mark.usefixtures("standing_by")
+@pytest.mark.parametrize("is_started", [False, True], ids=["told by a take", "told by the start of a post"])
+def test_lowered_limits_let_what_stands_by_wait(
+    driven: HandDrivenWorker, slack: Slack, redis: Database, *, is_started: bool
+) -> None:
+    """They drop nothing of it. Of twelve two more than four in flight have room; the others hold their slots."""
+    put_in_force(driven, redis, LIMITS.replace("100/1h", "6/1h"))
+    if is_started:
+        all_posts_end(driven, slack)
+    slack.answer(100)
+    go_on(driven)
+    waiting = members(driven.client, PARKED)
+    assert {*posted(driven)} | {id_ for id_ in waiting if id_ in EVENTS} == {*EVENTS}
+    assert len(posted(driven)) <= 6
+    assert all("event.dropped" not in line or '"next' in line for line in driven.said.getvalue().splitlines())
 
 
 @pytest.mark.usefixtures("standing_by")
