@@ -1,5 +1,5 @@
--- Deferred events: they wait for room in a limit, in the line of their category (with per_label one line for each value), or for
--- the end of a silence, in the line 'silence:ID:CATEGORY'.
+-- Deferred events: they wait for room in a limit, in the line of their category (with per_label one line for each value), for the
+-- end of a silence, in the line 'silence:ID:CATEGORY', or for the end of quiet hours, in the line 'quiet:LINE'.
 -- A line is ordered by rank: priority, then first sight. It waits for one scope, the one that refused its head; `awaited` says
 -- which. `waits` holds all lines that wait for a scope, by the rank of their heads. `lines` holds the scope as 'scope:NAME' with
 -- the instant at which one more event may pass it; 'inf' while a worker decides about heads of that scope.
@@ -7,8 +7,9 @@
 -- line for `shared` too. So its guarantee serves it in time, and `shared` by rank.
 --
 -- `deciding` says for each worker what it took and has not decided: the first seq, since when, and the scopes whose heads it
--- holds. Its next take means that it has decided. No event overtakes another one: an event that was seen later waits until the
--- earlier ones are decided, but no longer than ORDER_US for a slow worker.
+-- holds. Its next take that is no prefetch means that it has decided, and so does a `pace` that says so. No event
+-- overtakes another one: an event that was seen later waits until the earlier ones are decided, but no longer than ORDER_US for a
+-- slow worker.
 --
 -- `at` names the keys: events, parked, lines, totals, awaited, deferred, deciding, freed; line_prefix and
 -- waits_prefix; the owner; and now.

@@ -1,8 +1,9 @@
 -- What limits suppressed and nobody in Slack was told of: a tally for each category that digests, or gives notice.
 --
--- `tallies` SET   ids of the tallies, 'digest:CATEGORY', 'notice:CATEGORY' or 'quiet:CATEGORY'. Each has a digest message, or a buffered
---                 single. A digest message bears the tally's id, stands in `events` with "digest" in its header and no payload, and
---                 waits, is taken and posted like any other; the books count it under the name '', which is nobody's.
+-- `tallies` SET   ids of the tallies, 'digest:CATEGORY', 'notice:CATEGORY', 'quiet:CATEGORY' or 'repeat:CATEGORY:DIGEST', and of
+--                 ended silences ('silence:ID', include/silences.lua). Each has a digest message, or a buffered single. A digest message
+--                 bears the tally's id, stands in `events` with "digest" in its header and no payload, and waits, is taken and posted
+--                 like any other; the books count it under the name '', which is nobody's.
 -- tally     HASH  count, first, last (instants) of what was suppressed; why: what the decision record says of the newest, see `combined`;
 --                 samples: JSON [[text, count at which it came last], ...];
 --                 since: the first instant after the digest message was taken; edit: from when on it may look again;
@@ -14,9 +15,9 @@
 --                 buffered: id of the buffered single, which is parked; name: its name, if that is another; words: its text and
 --                 labels for the record; remember: '1' if it is to be remembered.
 --                 Lives until its digest message has told of all, or the buffered single has left. That of repeats,
---                 'repeat:CATEGORY:DIGEST', is there from the post of the message that they are counted in, until `next`: when
---                 another one may be posted; it has a lifetime while no repeat has come; kept: from when on repeats are dropped and not
---                 counted in it; event: the id of the event that was posted; text: what its message said at first;
+--                 'repeat:CATEGORY:DIGEST', is there from the post of the message that they are counted in, or from the first repeat if that comes
+--                 before, until `next`: when another one may be posted; it has a lifetime while no repeat has come; kept: from
+--                 when on repeats are dropped and not counted in it; event: the id of the event that was posted; text: what its message said at first;
 --                 subject: what it is about, and name: its name, as in include/subjects.lua, where it says what it is about.
 --                 Where another message takes its place before all repeats are told, the tally goes on as 'repeat:CATEGORY:DIGEST+SEQ'.
 --

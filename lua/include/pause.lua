@@ -11,7 +11,7 @@
 --
 -- An outage is one of two things. OUTAGE posts in a row fail over two channels or more, and Slack answers no post between them.
 -- Or as many posts never leave this side, which no event and no channel can cause. An outage ends when Slack answers a post; the
--- answer to a history scan does not end it.
+-- answer to a history scan does not end it, unless it shows a post that was made in the outage.
 --
 -- The failures of one event or one channel are no outage. A channel that gives no clear answer twice in a row is held up alone: it
 -- cools down for a while, longer each time, and then takes one post at a time until one has arrived. The event that failed waits
