@@ -15,10 +15,11 @@
 --                 buffered: id of the buffered single, which is parked; name: its name, if that is another; words: its text and
 --                 labels for the record; remember: '1' if it is to be remembered.
 --                 Lives until its digest message has told of all, or the buffered single has left. That of repeats,
---                 'repeat:CATEGORY:DIGEST', is there from the post of the message that they are counted in, or from the first repeat if that comes
---                 before, until `next`: when another one may be posted; it has a lifetime while no repeat has come; kept: from
---                 when on repeats are dropped and not counted in it; event: the id of the event that was posted; text: what its message said at first;
---                 subject: what it is about, and name: its name, as in include/subjects.lua, where it says what it is about.
+--                 'repeat:CATEGORY:DIGEST', is there from the post of the message that they are counted in, or from the first repeat if
+--                 that comes before, until `next`: when another one may be posted; it has a lifetime while no repeat has come; kept: from
+--                 when on repeats are dropped and not counted in it; event: the id of the event that was posted; text: what its message
+--                 said at first; subject: what it is about, and name: its name, as in include/subjects.lua, where it says what it is
+--                 about.
 --                 Where another message takes its place before all repeats are told, the tally goes on as 'repeat:CATEGORY:DIGEST+SEQ'.
 --
 -- `counting` ZSET tally of repeats -> when its message was posted, of the newest MOST_COUNTING messages.
