@@ -277,7 +277,7 @@ local slots = module(function(slots)
         number = number - 1
       end
     end
-    return math.max(0, number)
+    return number
   end
 
   -- Deadline of the i-th held slot by deadline.

@@ -246,6 +246,26 @@ def test_an_admitted_event_does_not_wait_for_its_instant_again(stage: Stage, ann
     assert (posted(stage), stage.redis.zcard(stage.keys.scheduled)) == (["a"], 0)
 
 
+def test_an_event_that_waits_for_its_instant_again_gives_back_what_its_dead_worker_took_for_it(
+    stage: Stage, ann: Worker, bob: Worker
+) -> None:
+    """The clock was stepped back to before it, and no limit has admitted it."""
+    text = f"{CHANNEL}global: {{limits: []}}\ndefaults: {{limits: [], once: {{per: 1h}}}}\n"
+    ann.follow(stage.put_in_force(text))
+    send(stage, "a", dedup_key="db1", not_before=stage.clock.now_us / US + 10)
+    ann.go()
+    bob.renew()
+    stage.clock.forward(10)
+    published = change_behind_the_gate(stage, text.replace("1h", "2h"))
+    overtaken(ann, ann.take().batch)
+    bob.follow(published[0])
+    keep_beating(stage, LEASE_US // US, "bob")
+    taken = bob.take()
+    stage.clock.now_us -= 90 * US
+    bob.finish(taken)
+    assert (stage.redis.keys("*:scope:once:*"), stage.redis.zcard(stage.keys.scheduled)) == ([], 1)
+
+
 def test_a_refusal_of_limits_that_were_in_force_is_final_where_nobody_has_to_wait_for_it(
     stage: Stage, ann: Worker
 ) -> None:

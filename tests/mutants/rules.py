@@ -108,6 +108,20 @@ RULES: Final = (
         "tests/unit/core/test_policy.py",
     ),
     Rule(
+        "core: other limits drop what was admitted",
+        "dispatcher/core/transitions.py",
+        "    return leased._replace(held=True) if candidate.terms.scopes else leased\n",
+        "    return leased\n",
+        "tests/integration/test_limits_change.py",
+    ),
+    Rule(
+        "core: an event that asked for no slot counts as admitted",
+        "dispatcher/core/transitions.py",
+        "    return leased._replace(held=True) if candidate.terms.scopes else leased\n",
+        "    return leased._replace(held=True)\n",
+        "tests/integration/test_limits_change.py",
+    ),
+    Rule(
         "core: an admitted event waits as long as a held slot may",
         "dispatcher/core/transitions.py",
         "min(verdict.retry_after_us, verdict.limit.window_us)",
@@ -435,6 +449,13 @@ RULES: Final = (
         "tests/integration/test_silences.py",
     ),
     # dispatcher/store/script_rows.py
+    Rule(
+        "rows: what a dead worker was admitted with may be dropped",
+        "dispatcher/store/script_rows.py",
+        'header.get("held", False) or _has_slots(header)',
+        'header.get("held", False)',
+        "tests/integration/test_limits_change.py",
+    ),
     Rule(
         "silence: what fires is not known",
         "dispatcher/store/script_rows.py",
