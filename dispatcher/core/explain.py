@@ -35,8 +35,10 @@ _IN_LINES: Final = ("outcome", "reason", "category", "scope", "limit", "code", "
 
 OWN: Final = "This is no event but a message of the dispatcher itself: 'dispatcher status' shows what it counts."
 MALFORMED: Final = "What is stored of it cannot be read: the next worker that takes it makes it a dead letter."
+NO_LETTER: Final = " It is no longer kept as a dead letter."
 _HELD: Final = "admitted events held it that had yet to be posted"
 _ANOTHER: Final = "another event about the same thing"
+_NO_MESSAGE: Final = "no message is known that says that the failure goes on"
 _HOLDING: Final = "admitted events hold the limit and are yet to be posted"
 
 
@@ -381,10 +383,16 @@ def alone(why: str, until: str, hindrance: str | None = None) -> str:
     return f"Suppressed ({why}), so far as the only one; a second one makes it a digest{goes_on}."
 
 
-def on_timer(why: str, attempts: int, most: int, until: str, hindrance: str | None = None) -> str:
-    """An admitted event with an instant of its own. The hindrance keeps it from going on, though that has come."""
+def on_timer(  # noqa: PLR0913 - facts first, the rest by name
+    why: str, attempts: int, most: int, until: str, hindrance: str | None = None, *, has_history: bool = True
+) -> str:
+    """An admitted event with an instant of its own. The hindrance keeps it from going on, though that has come.
+
+    A webhook's channel ``has_history`` that cannot be searched.
+    """
     if why.startswith(Reason.RECONCILE):
-        goes_on = hindrance or f"the channel's history is searched for it at {until}"
+        searched = f"the channel's history is searched for it at {until}"
+        goes_on = hindrance or (searched if has_history else f"what follows from that is decided at {until}")
         return f"Posted with no clear answer ({why}); {goes_on}."
     if why.startswith(Reason.RESOLVED):
         waits = "waits for a post about the failure, or until its message may be edited again"
@@ -397,21 +405,27 @@ def scheduled(at_us: int, at: Clock) -> str:
     return f"Scheduled: it asks for room in the limits at {at(at_us)}, not earlier."
 
 
-def in_hands(worker: str | None, attempts: int, most: int, *, is_sending: bool) -> str:
+def in_hands(worker: str | None, attempts: int, most: int, *, is_sending: bool, searches: bool = False) -> str:
     """An event that a worker holds, or nobody since the last one gave it back or died."""
     if worker is None:
         return "In flight: its worker gave it back or died, it is among the next to be taken."
     if is_sending:
         return f"In flight: worker {worker} is posting it, attempt {attempts} of {most}."
+    if searches:
+        return f"In flight: worker {worker} looks in the channel's history for its post."
     return f"In flight: worker {worker} is deciding about it."
 
 
-def on_lane(lane: str, before: int | None, status: str) -> str:
-    """An event that no worker of ours has seen; ``before`` is None where it is not among the first of its lane."""
+def on_lane(lane: str, before: int | None, status: str, *, is_replayed: bool = False) -> str:
+    """An event on the queue; ``before`` is None where it is not among the first of its lane.
+
+    No worker of ours has seen it, unless it was replayed: then no worker has since.
+    """
+    waits, since = ("Replayed, and waits", " since") if is_replayed else ("Waits", "")
     if status not in {"", "queued"}:
-        return f"Waits on the queue: no worker of ours has taken it, RQ says of its job that it is {status}."
+        return f"{waits} on the queue: no worker of ours has taken it{since}, RQ says of its job that it is {status}."
     place = "" if before is None else ", as the next" if not before else f", behind {_others(before)}"
-    return f"Waits on the queue, on lane {lane}{place}; no worker has taken it yet."
+    return f"{waits} on the queue, on lane {lane}{place}{'' if is_replayed else '; no worker has taken it yet'}."
 
 
 def removed(missed_us: int, at: Clock) -> str:
@@ -426,7 +440,10 @@ def unknown(shown_id: str, remembered_until_us: int | None, at: Clock) -> str:
             f"The event {shown_id} has ended, but what became of it is no longer kept; "
             f"its id is remembered until {at(remembered_until_us)}."
         )
-    return f"There is nothing about {shown_id}: it was never handed over, or what became of it is no longer kept."
+    return (
+        f"There is nothing about {shown_id}: it was never handed over, or it was removed from the queue, "
+        "or what became of it is no longer kept."
+    )
 
 
 def too_short(fewest: int) -> str:
@@ -480,7 +497,7 @@ _SAID_IN_FULL: Final = frozenset({Reason.REPEAT, Reason.QUIET, Reason.SILENCED, 
 def _recovery(decision: Decision, at: Clock) -> str:
     """What an event has to do with a recovery."""
     if decision.reason == Reason.UNPOSTED:
-        return f"a recovery that has nothing to tell; {decision.detail or 'no message about it is in Slack'}"
+        return f"a recovery that has nothing to tell; {decision.detail or _NO_MESSAGE}"
     if decision.outcome == "digested":
         return f"the message of {decision.detail or 'an earlier event'} says that it is over"
     when = "" if decision.since_us is None else f" at {at(decision.since_us)}"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final, assert_never
 
 from dispatcher.core.limits import HOLDING_US, Denied, Kind, Reason, all_scopes, is_repeat, refused_by
-from dispatcher.core.policy import Backoff, OnLimit, Policy, is_quiet_line, limit_reason, quiet_line
+from dispatcher.core.policy import EDITS, Backoff, OnLimit, Policy, is_quiet_line, limit_reason, quiet_line
 from dispatcher.core.posts import Ambiguous, Paused, PostResult, RateLimitedBySlack, Receipt, Rejected, Retryable
 from dispatcher.core.quiet import QuietThen
 from dispatcher.core.silences import Silence
@@ -84,10 +84,10 @@ def refused_unseen(candidate: Candidate, policy: Policy, now_us: int) -> Settlem
     slots = Slots.KEEP if posted else Slots.RELEASE
     if now_us >= terms.deadline_us:
         detail = f"waited longer than its max_age, {_waited_for(leased, terms)}"
-        letter = DeadLettered(Reason.EXPIRED, detail, since_us=leased.seen_us)
+        letter = DeadLettered(Reason.EXPIRED, detail, since_us=leased.begins_us)
         if leased.unknown:
             detail = f"perhaps posted, and {detail}"
-            letter = DeadLettered(Reason.AMBIGUOUS, detail, leased.code, since_us=leased.seen_us)
+            letter = DeadLettered(Reason.AMBIGUOUS, detail, leased.code, since_us=leased.begins_us)
         return Settlement(leased, terms, letter, slots, attempt=leased.attempt, unknown=leased.unknown)
     if leased.deaths >= MAX_DEATHS:
         detail = f"{leased.deaths} workers died while they held it"
@@ -112,7 +112,7 @@ def _scheduled(candidate: Candidate, now_us: int) -> Settlement | None:
     return Settlement(leased, terms, Parked(Place.SCHEDULED, Reason.SCHEDULED, leased.begins_us - now_us), slots)
 
 
-def _waited_for(leased: Leased, terms: Terms) -> str:
+def _waited_for(leased: Leased, terms: Terms) -> str:  # noqa: PLR0911 - one return for each place
     """What the event waited for last, in words."""
     if leased.line is not None:
         awaited = "the end of a silence" if leased.has_left_silence else "room in a limit"
@@ -120,11 +120,14 @@ def _waited_for(leased: Leased, terms: Terms) -> str:
             awaited = "the end of quiet hours, or room in a limit after it"
         return f"for {awaited} (in the line {leased.line})"
     reason, code = leased.why or (None, None)
+    awaited = "to edit the message" if EDITS in {terms.channel, leased.channel} else f"for its channel {terms.channel}"
     match reason:
         case None:
-            return "on the queue" if not leased.held else f"for its channel {terms.channel}"
+            return "on the queue" if not leased.held else awaited
         case Reason.PACE | Reason.COOLDOWN:
-            return f"for its channel {terms.channel} ({reason})"
+            return f"{awaited} ({reason})"
+        case Reason.RESOLVED:
+            return "for a post about the failure, or to edit its message"
         case Reason.PAUSED:
             return f"for the end of a pause ({code})" if code else "for the end of a pause"
         case Reason.RETRY | Reason.RECONCILE:

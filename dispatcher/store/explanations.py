@@ -11,7 +11,7 @@ from dispatcher.core import explain
 from dispatcher.core.event import MAX_ID, Event, job_id_for
 from dispatcher.core.explain import Clock, Decision, Explanation, Room, State, clock_of
 from dispatcher.core.limits import EVERYTHING, Reason, quoted
-from dispatcher.core.policy import EDITS, Policy, limit_reason
+from dispatcher.core.policy import EDITS, WEBHOOK, Policy, limit_reason
 from dispatcher.core.quiet import QUIET_PREFIX
 from dispatcher.core.rendering import text_of
 from dispatcher.core.silences import SILENCE_PREFIX, Silence, Silences, read_silences
@@ -272,7 +272,7 @@ class _Telling:
 
     def _queued(self, job: Mapping[str, Any]) -> Explanation:
         lane = _LANES[job["lane"] - 1].value
-        sentence = explain.on_lane(lane, job.get("before"), job["status"])
+        sentence = explain.on_lane(lane, job.get("before"), job["status"], is_replayed=job.get("replayed", False))
         return replace(self._base, state=State.WAITING, sentence=sentence, before=job.get("before"))
 
     def _held(self, header: Mapping[str, Any]) -> Explanation:
@@ -292,7 +292,9 @@ class _Telling:
             return replace(base, state=where, sentence=explain.MALFORMED)
         if state != "waiting":
             owner = self._facts.get("owner")
-            sentence = explain.in_hands(owner, attempts, MAX_ATTEMPTS, is_sending=state == "sending")
+            searches = "unconfirmed" in header and base.channel != WEBHOOK
+            is_sending = state == "sending"
+            sentence = explain.in_hands(owner, attempts, MAX_ATTEMPTS, is_sending=is_sending, searches=searches)
             return replace(base, state=State.IN_FLIGHT, sentence=sentence, worker=owner)
         base = replace(base, state=State.PARKED, outcome="parked")
         if header.get("scheduled"):
@@ -307,8 +309,10 @@ class _Telling:
         next_us = int(self._facts.get("timer") or self._findings.now_us)
         words = ": ".join(filter(None, (reason, code)))
         stopped, is_due = self._stopped(), next_us <= self._findings.now_us
-        held_up = self._all_paused_by_hand() or (stopped if is_due else None)
-        sentence = explain.on_timer(words, base.attempts or 0, MAX_ATTEMPTS, self._at(next_us), held_up)
+        by_hand = self._all_paused_by_hand() if reason == Reason.RECONCILE else self._paused_by_hand()
+        held_up = by_hand or (stopped if is_due else None)
+        until, has_history = self._at(next_us), base.channel != WEBHOOK
+        sentence = explain.on_timer(words, base.attempts or 0, MAX_ATTEMPTS, until, held_up, has_history=has_history)
         if is_buffered and words.startswith("limit:"):
             sentence = explain.alone(words, self._at(next_us), held_up)
         if reason == Reason.PAUSED and stopped is not None:
@@ -444,10 +448,11 @@ class _Telling:
         return read_letter(b"", fields)
 
     def _settled(self, decision: Decision, *, kept: bool) -> Explanation:
+        is_gone = decision.outcome == "dead" and not kept
         return replace(
             self._base,
             state=State.SETTLED,
-            sentence=explain.ended(decision, self._at),
+            sentence=f"{explain.ended(decision, self._at)}{explain.NO_LETTER if is_gone else ''}",
             at=decision.at_us / US,
             category=self._base.category or decision.category,
             channel=decision.channel or self._base.channel,

@@ -100,7 +100,7 @@ def test_an_id_that_nothing_is_known_of_exits_with_1(inside: InProcess, *, as_js
         assert (told["state"], told["outcome"]) == ("unknown", None)
     else:
         said = inside("explain", "nobody")
-        assert (said.code, "it was never handed over, or what became of it is no longer kept" in said.out) == (1, True)
+        assert (said.code, "it was never handed over, or it was removed from the queue" in said.out) == (1, True)
 
 
 def test_no_id_sends_an_escape_sequence_to_the_terminal(inside: InProcess) -> None:

@@ -89,7 +89,8 @@ def test_a_dead_letter_says_why_and_whether_it_is_kept(stage: Stage, ann: Worker
     assert (kept.sentence, kept.outcome, kept.dead_letter) == (said, "dead", True)
     stage.dead_letters.purge(stage.dead_letters.find(Filter()))
     purged = explain(stage, "b")
-    assert (purged.sentence, purged.outcome, purged.dead_letter) == (said, "dead", False)
+    gone = f"{said} It is no longer kept as a dead letter."
+    assert (purged.sentence, purged.outcome, purged.dead_letter) == (gone, "dead", False)
 
 
 def test_of_a_dead_letter_the_channel_that_refused_it_is_told_and_when_it_was_first_taken(
@@ -178,7 +179,9 @@ def test_a_replayed_event_waits_again(stage: Stage, ann: Worker) -> None:
     stage.send("a", "b", category="kept")
     ann.run()
     stage.dead_letters.replay(stage.dead_letters.find(Filter()))
-    assert explain(stage, "b").state is State.WAITING
+    waits = explain(stage, "b")
+    assert waits.state is State.WAITING
+    assert waits.sentence == "Replayed, and waits on the queue, on lane normal, as the next."
     ann.take()
     told = explain(stage, "b")
     assert (told.state, told.replays) == (State.IN_FLIGHT, 1)
@@ -188,7 +191,8 @@ def test_an_id_that_is_not_known_is_told_to_be_unknown_for_either_reason(stage: 
     told = explain(stage, "nobody")
     assert told == Explanation("nobody", "nobody", State.UNKNOWN, told.sentence)
     assert told.sentence == (
-        "There is nothing about 'nobody': it was never handed over, or what became of it is no longer kept."
+        "There is nothing about 'nobody': it was never handed over, or it was removed from the queue, "
+        "or what became of it is no longer kept."
     )
 
 
@@ -505,6 +509,33 @@ def test_a_retry_is_told_with_the_pause_by_hand_that_keeps_it_before_its_instant
     )
     stage.clock.forward(10)
     assert explain(stage, "a") == before
+
+
+def test_a_retry_is_told_with_the_pause_of_its_category(stage: Stage, ann: Worker) -> None:
+    stage.send("a", channel=UNPACED)
+    (started,) = ann.go()
+    ann.answer(started, Retryable("http_502", "bad gateway"))
+    stage.pausing.pause("errors", "ops@here", "maintenance")
+    told = explain(stage, "a")
+    assert told.next_at is None
+    assert told.sentence == (
+        "Admitted, 1 of 8 attempts used (retry: http_502); "
+        "category errors is paused since 10:53:20 (by ops@here: maintenance)."
+    )
+    stage.clock.forward(10)
+    ann.run()
+    assert "category errors is paused" in explain(stage, "a").sentence
+
+
+def test_the_history_is_searched_for_an_event_whose_category_is_paused(stage: Stage, ann: Worker) -> None:
+    stage.send("a", channel=UNPACED)
+    (started,) = ann.go()
+    ann.answer(started, Ambiguous("timeout", "no answer"))
+    stage.pausing.pause("errors", "ops@here", "maintenance")
+    assert explain(stage, "a").sentence.endswith("; the channel's history is searched for it at 10:53:30.")
+    stage.clock.forward(GRACE_US / US)
+    assert [each.id for each in ann.take().batch] == ["a"]
+    assert explain(stage, "a").sentence == "In flight: worker ann looks in the channel's history for its post."
 
 
 def test_explain_tells_the_attempts_and_the_next_instant_of_a_retry(stage: Stage, ann: Worker) -> None:

@@ -96,6 +96,7 @@ def test_a_limit_that_is_full_now_does_not_drop_an_event_of_later(stage: Stage) 
     assert list(scheduled(stage)) == ["tomorrow"]
 
 
+@pytest.mark.usefixtures("in_utc")
 def test_its_age_counts_from_its_instant(stage: Stage) -> None:
     ann = stage.worker()
     send(stage, "later", not_before=AT_S)
@@ -106,6 +107,9 @@ def test_its_age_counts_from_its_instant(stage: Stage) -> None:
     ann.run()
     (letter,) = stage.letters()
     assert (letter["reason"], letter["detail"]) == ("expired", "waited longer than its max_age, since its not_before")
+    assert stage.explanations.explain("later").sentence == (
+        "Dead letter at 12:03:20, expired: waited longer than its max_age, since its not_before, since 11:53:20."
+    )
 
 
 def test_an_instant_in_the_past_changes_nothing(stage: Stage) -> None:

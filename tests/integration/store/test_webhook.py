@@ -131,6 +131,19 @@ def test_a_retry_after_holds_for_every_event(stage: Stage, slack: StandIn) -> No
     assert (slack.workspace.rate_limited, slack.workspace.inside_retry_after) == (1, 0)
 
 
+def test_no_history_is_promised_to_be_searched(stage: Stage, slack: StandIn) -> None:
+    ann = by_webhook(stage, slack)
+    stage.send("a", category="news")
+    (started,) = ann.go()
+    ann.answer(started, Ambiguous("timeout", "no answer"))
+    assert sentence(stage, "a") == (
+        "Posted with no clear answer (reconcile: timeout); what follows from that is decided at 10:53:30."
+    )
+    stage.clock.forward(GRACE_US / US)
+    ann.take()
+    assert sentence(stage, "a") == "In flight: worker ann is deciding about it."
+
+
 def test_the_log_the_record_and_the_lists_name_it(stage: Stage, slack: StandIn) -> None:
     ann = by_webhook(stage, slack)
     send(stage, "#a", "#b")

@@ -332,6 +332,46 @@ def test_a_recovery_that_nothing_is_known_of_is_dropped(stage: Stage, ann: Worke
     assert ann.desk.posts == []
 
 
+def test_a_second_recovery_says_that_no_message_is_known_that_says_that_the_failure_goes_on(
+    stage: Stage, ann: Worker
+) -> None:
+    fire(stage, "f")
+    ann.run()
+    resolve(stage, "r")
+    ann.run()
+    resolve(stage, "s")
+    ann.run()
+    assert ends(stage) == {"f": "sent ok", "r": "digested resolved", "s": "dropped unposted"}
+    assert stage.explanations.explain("s").sentence.endswith(
+        ": a recovery that has nothing to tell; no message is known that says that the failure goes on."
+    )
+
+
+def test_of_a_recovery_that_expires_it_is_told_what_it_waited_for(stage: Stage, ann: Worker) -> None:
+    fire(stage, "f", category="once")
+    ann.go()
+    resolve(stage, "r", "once", max_age=60)
+    ann.run()
+    stage.clock.now_us += 60 * US
+    ann.run()
+    assert ends(stage)["r"] == "dead expired"
+    assert stage.explanations.explain("r").detail == (
+        "waited longer than its max_age, for a post about the failure, or to edit its message"
+    )
+
+
+def test_of_a_recovery_that_expires_in_the_line_of_edits_no_channel_is_named(stage: Stage, ann: Worker) -> None:
+    fire(stage, "f")
+    ann.run()
+    resolve(stage, "r", max_age=60)
+    (edit,) = ann.go()
+    assert ann.answer(edit, RateLimitedBySlack(3_600 * US, "ratelimited", ""))
+    stage.clock.now_us += 60 * US
+    ann.run()
+    assert ends(stage)["r"] == "dead expired"
+    assert stage.explanations.explain("r").detail == "waited longer than its max_age, to edit the message"
+
+
 def test_after_a_failure_that_was_not_posted_there_is_nothing_to_tell(stage: Stage, ann: Worker) -> None:
     ann.desk.reply = lambda _: Rejected("channel_not_found", "")
     fire(stage, "f")

@@ -297,6 +297,13 @@ def test_a_limit_that_is_used_up_is_said_in_words(limit: str, said: str) -> None
             "Waits on the queue, on lane low; no worker has taken it yet.",
         ),
         (
+            explain.on_lane("low", None, "deferred", is_replayed=True),
+            (
+                "Replayed, and waits on the queue: no worker of ours has taken it since, "
+                "RQ says of its job that it is deferred."
+            ),
+        ),
+        (
             explain.on_lane("low", None, "deferred"),
             "Waits on the queue: no worker of ours has taken it, RQ says of its job that it is deferred.",
         ),
