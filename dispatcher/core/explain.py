@@ -517,10 +517,29 @@ def _is_of_a_limit(decision: Decision) -> bool:
 def _fits(decision: Decision, at: Clock) -> str:
     if decision.fits_at_us is None:
         return "when it would have fitted is not known"
-    limit = _parsed(decision.limit or "")
-    if limit is not None and decision.fits_at_us - decision.at_us > limit.window_us:
+    if _is_held(decision.limit, decision.fits_at_us - decision.at_us):
         return _HELD
     return f"it would have fitted at {at(decision.fits_at_us)}"
+
+
+def _is_held(limit: str | None, wait_us: int) -> bool:
+    """Whether slots that are held kept the event off: when these are posted, nobody knows."""
+    parsed = _parsed(limit or "")
+    return parsed is not None and wait_us > parsed.window_us
+
+
+_UNTIL: Final = {
+    Reason.SILENCED: "Silenced until",
+    Reason.QUIET: "Quiet until",
+    Reason.REPEAT: "Repeats until",
+}
+
+
+def fits_label(reason: str, limit: str | None, at_us: int, fits_at_us: int) -> str | None:
+    """What a heading calls the instant from which the event would have passed; None where the instant means nothing."""
+    if _is_held(limit, fits_at_us - at_us):
+        return None
+    return _UNTIL.get(Reason(reason), "Room at") if reason in set(Reason) else "Room at"
 
 
 @lru_cache(maxsize=1024)

@@ -11,7 +11,7 @@ from typing import Final
 
 from dispatcher.app.documents.instants import short, with_distance, zone
 from dispatcher.cli.drawing import Fitting, Group, OneLine, Part, Table, Text, cut, joined, named_facts
-from dispatcher.core.explain import clock_of, ended, why
+from dispatcher.core.explain import clock_of, ended, fits_label, why
 from dispatcher.core.limits import NO_CATEGORY
 from dispatcher.core.rendering import one_line, text_of
 from dispatcher.core.units import US
@@ -97,7 +97,7 @@ def details(letter: DeadLetter) -> Table:
         ("In short", ended(letter.decision(), clock_of(_now_us()))),
         ("Scope", letter.scope or ""),
         ("Limit", letter.limit or ""),
-        ("Fits at", _instant(letter.fits_at_us)),
+        _fits(letter),
         ("First seen", _instant(letter.seen_us)),
         ("Tries", str(letter.attempts)),
         ("Replays", str(letter.replays)),
@@ -145,6 +145,13 @@ def _text(letter: DeadLetter) -> str:
 
 def _why(letter: DeadLetter) -> str:
     return one_line(why(letter.decision(), clock_of(_now_us())))
+
+
+def _fits(letter: DeadLetter) -> tuple[str, str]:
+    """From when on it would have passed, if that is known."""
+    at_us = letter.fits_at_us
+    label = None if at_us is None else fits_label(letter.reason, letter.limit, letter.at_us, at_us)
+    return ("", "") if label is None else (label, _instant(at_us))
 
 
 def _instant(at_us: int | None) -> str:

@@ -15,7 +15,7 @@ from dispatcher.app.documents.instants import span, zone
 from dispatcher.app.documents.pause_words import said_and_remedy
 from dispatcher.app.documents.recent import Recent
 from dispatcher.app.documents.wellness import wellness
-from dispatcher.core.explain import Decision, scope_words
+from dispatcher.core.explain import Decision, fits_label, scope_words
 from dispatcher.core.limits import EVERYTHING, Limit, Reason
 from dispatcher.core.policy import EDITS, GLOBAL_SCOPE, Policy
 from dispatcher.core.quiet import QUIET_PREFIX, Quiet, Span
@@ -450,9 +450,10 @@ def _content(version: Version) -> Content:
 
 def facts_of(explained: Mapping[str, Any]) -> dict[str, Any]:
     """What of an explanation stands in its table; what is not known is left out."""
+    scope = "Waits for" if explained["outcome"] == "parked" else "Refused by"
     names = {
         "state": "State", "outcome": "Outcome", "reason": "Reason", "category": "Category", "channel": "Channel",
-        "scope": "Limit of", "limit": "Limit", "used": "Used", "place": "Place in line", "before": "Before it",
+        "scope": scope, "limit": "Limit", "used": "Used", "place": "Place in line", "before": "Before it",
         "attempts": "Attempts", "replays": "Replays", "worker": "Worker", "code": "Code", "detail": "Detail",
         "ts": "Message", "job_id": "Id on the queue",
     }  # fmt: skip
@@ -461,8 +462,11 @@ def facts_of(explained: Mapping[str, Any]) -> dict[str, Any]:
 
 def instants_of(explained: Mapping[str, Any]) -> dict[str, float]:
     """The instants of an explanation in microseconds, those that are known."""
-    names = {
-        "first_seen": "First seen", "at": "Ended", "next_at": "Goes on", "expected_at": "Expected",
-        "fits_at": "The limit had room",
-    }  # fmt: skip
-    return {said: explained[name] * US for name, said in names.items() if explained.get(name)}
+    names = {"first_seen": "First seen", "at": "Ended", "next_at": "Goes on", "expected_at": "Expected"}
+    found = {said: explained[name] * US for name, said in names.items() if explained.get(name)}
+    fits_at = explained.get("fits_at")
+    if fits_at:
+        at_us, fits_at_us = round((explained["at"] or 0) * US), round(fits_at * US)
+        label = fits_label(explained["reason"] or "", explained["limit"], at_us, fits_at_us)
+        found |= {} if label is None else {label: fits_at * US}
+    return found

@@ -185,7 +185,7 @@ class TestShow:
             for said in (
                 "two words",
                 job_id_for("two words"),
-                "Fits at",
+                "Room at",
                 ": category errors had used 10 of 10 in 30 min;",
                 '"text": "a \\u001b[31m[red]text"',
             ):
