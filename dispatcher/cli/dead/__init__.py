@@ -254,7 +254,7 @@ def _replay(  # noqa: PLR0913 - what a command has found, and how it was asked
 ) -> tuple[Done, bool]:
     """Replay, wait for the ends where a time for that is given, and say what became of all.
 
-    Returns whether all that were waited for were sent. Raises ``Ended`` where replay or wait was broken off.
+    Returns whether all that were waited for were sent or told. Raises ``Ended`` where replay or wait was broken off.
     """
     from dispatcher.cli.dead.replaying import Done, replay_all
     from dispatcher.cli.dead.waiting import Endings
@@ -287,7 +287,7 @@ def _replay(  # noqa: PLR0913 - what a command has found, and how it was asked
         terminal.print_json(told if timeout_s is None else told | endings.as_json())
     if broken_off is not None:
         raise broken_off
-    return done, timeout_s is None or endings.are_all_sent
+    return done, timeout_s is None or endings.are_all_told
 
 
 def _say_done(terminal: Terminal | None, done: Done) -> None:

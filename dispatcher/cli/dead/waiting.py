@@ -22,7 +22,7 @@ _MOST: Final = 500
 
 _DEAD: Final = "dead"
 _UNKNOWN: Final = "unknown"
-_OUTCOMES: Final = ("sent", "dropped", "duplicate", _DEAD, _UNKNOWN)
+_OUTCOMES: Final = ("sent", "digested", "dropped", "duplicate", _DEAD, _UNKNOWN)
 
 
 class Endings:
@@ -35,9 +35,9 @@ class Endings:
         self._dead_again: Counter[tuple[str, str | None]] = Counter()
 
     @property
-    def are_all_sent(self) -> bool:
-        """Whether every one of them was sent."""
-        return self._ended["sent"] == self.count
+    def are_all_told(self) -> bool:
+        """Whether every one of them was sent, or tells of a recovery in the message that it edits (``digested``)."""
+        return self._ended["sent"] + self._ended["digested"] == self.count
 
     def look(self, explanations: Explanations) -> int:
         """Look at some that had not ended, the next time at others; returns how many of these still have not."""
@@ -61,7 +61,10 @@ class Endings:
 
     def __str__(self) -> str:
         """``6 replayed: 2 sent, 4 dead again: limit:category``."""
-        words = {"duplicate": "known already (duplicate)", _UNKNOWN: "no longer known"}
+        words = {
+            "digested": "told by an edit (digested)", "duplicate": "known already (duplicate)",
+            _UNKNOWN: "no longer known",
+        }  # fmt: skip
         parts = [f"{count} {words.get(outcome, outcome)}" for outcome, count in self._ended.items() if outcome != _DEAD]
         for (reason, code), count in self._dead_again.most_common():
             parts.append(f"{count} dead again: {reason}{f' ({code})' if code else ''}")

@@ -21,6 +21,7 @@ from rq import Queue
 from rq.serializers import JSONSerializer
 
 from dispatcher.cli.dead.replaying import CHUNK
+from dispatcher.cli.dead.waiting import Endings
 from dispatcher.core.event import job_id_for
 from dispatcher.core.limits import Reason
 from dispatcher.core.policy import OnLimit
@@ -386,6 +387,27 @@ def test_a_wait_says_what_became_of_the_replayed_events(redis: Database, redis_u
     assert "no worker serves the queue notifications now" in result.err
     assert result.out == "6 replayed, 0 skipped, 0 gone\n6 replayed: 2 sent, 4 dead again: limit:category\n"
     assert result.code == 1
+
+
+def test_a_replayed_recovery_that_edits_its_message_is_told(redis: Database) -> None:
+    stage = Stage(redis)
+    ann = stage.worker("ann")
+    stage.send("f", channel=UNPACED, dedup_key="db1")
+    ann.run()
+    stage.send("r", channel=UNPACED, dedup_key="db1", status="resolved", max_age=60)
+    stage.clock.forward(60)
+    ann.take()
+    stage.clock.forward(60)
+    ann.give_back()
+    ann.run()
+    letters = list(stage.dead_letters.find(Filter()))
+    assert [(letter.id, letter.reason) for letter in letters] == [("r", "expired")]
+    stage.dead_letters.replay(letters)
+    ann.run()
+    endings = Endings(["r"])
+    assert endings.look(stage.explanations) == 0
+    assert (str(endings), endings.are_all_told) == ("1 replayed: 1 told by an edit (digested)", True)
+    assert endings.as_json()["ended"]["digested"] == 1
 
 
 @contextmanager
