@@ -41,6 +41,10 @@ _BEING: Final = {
     "deferred": "are being delayed",
 }
 _DONE: Final = {"dropped": "dropped", "dead": "kept as dead letters", "deferred": "delayed"}
+_ELSE: Final = "suppressed"
+
+_NAMES_DATES_US: Final = 12 * 3_600 * US
+"""A message about what began so long ago names the date of each time."""
 
 
 class Act(StrEnum):
@@ -173,38 +177,37 @@ def tally_text(tally: Tally, *, ends: bool) -> str:
         case Telling.QUIET:
             return cut(_quiet_text(tally))
         case Telling.REPEAT:
-            counted = f"\n_x{tally.count + 1}, last {slack_time_of(tally.last_us)}_"
+            counted = f"\n_x{tally.count + 1}, last {_first_and_last(tally)[1]}_"
             return cut(tally.text, MAX_TEXT - len(counted)) + counted
         case _:
             assert_never(tally.telling)
 
 
 def _digest_text(tally: Tally, *, ends: bool) -> str:
-    name, first = f"*{escape(tally.category)}*", slack_time_of(tally.first_us)
+    name, (first, last) = f"*{escape(tally.category)}*", _first_and_last(tally)
     if ends:
-        span = f"from {first} to {slack_time_of(tally.last_us)}"
+        span = f"from {first} to {last}"
         heading = f"{tally.count} more {name} suppressed {span} ({_limit(tally)}), closed"
     else:
-        last = slack_time_of(tally.last_us)
         heading = f"{tally.count} more {name} suppressed since {first}, the last at {last} ({_limit(tally)})"
     return "\n".join([heading, *(f"• {escape(without_controls(sample))}" for sample in tally.samples)])
 
 
 def _quiet_text(tally: Tally) -> str:
     hours = f"in quiet hours ({escape(tally.scope.removeprefix(QUIET_PREFIX))})"
-    span = f"from {slack_time_of(tally.first_us)} to {slack_time_of(tally.last_us)}"
+    span = "from {} to {}".format(*_first_and_last(tally))
     over = f", {tally.resolved} resolved meanwhile" if tally.resolved else ""
     heading = f"{tally.count} *{escape(tally.category)}* {hours} {span}{over}"
     return "\n".join([heading, *(f"• {escape(without_controls(sample))}" for sample in tally.samples)])
 
 
 def _notice_text(tally: Tally, *, ends: bool) -> str:
-    name, first = f"*{escape(tally.category)}*", slack_time_of(tally.first_us)
+    name, (first, last) = f"*{escape(tally.category)}*", _first_and_last(tally)
     if not ends:
         being = _BEING.get(tally.outcome, "are being suppressed")
         return f"{name}: over {_amount(tally)}, events {being} from {first} on"
-    done = _DONE.get(tally.outcome, "suppressed")
-    return f"{name}: over {_amount(tally)} from {first}, ended {slack_time_of(tally.last_us)}: {tally.count} {done}"
+    done = "kept as a dead letter" if (tally.outcome, tally.count) == ("dead", 1) else _DONE.get(tally.outcome, _ELSE)
+    return f"{name}: over {_amount(tally)} from {first}, ended {last}: {tally.count} {done}"
 
 
 def _limit(tally: Tally) -> str:
@@ -221,10 +224,19 @@ def _amount(tally: Tally) -> str:
     return f"{escape(tally.limit)} for {escape(without_controls(of))}"
 
 
-def slack_time_of(instant_us: int) -> str:
+def _first_and_last(tally: Tally) -> tuple[str, str]:
+    """When the first and the last event came that it counts; of a message that stands for long with the dates."""
+    has_date = tally.now_us - tally.first_us >= _NAMES_DATES_US
+    return slack_time_of(tally.first_us, has_date=has_date), slack_time_of(tally.last_us, has_date=has_date)
+
+
+def slack_time_of(instant_us: int, *, has_date: bool = False) -> str:
     """A time of day that Slack shows in each reader's own zone; elsewhere it is UTC."""
     moment = datetime.fromtimestamp(instant_us // US, UTC)
-    return f"<!date^{instant_us // US}^{{time}}|{moment:%H:%M} UTC>"
+    shown, plain = (
+        ("{date_short_pretty} {time}", f"{moment:%Y-%m-%d %H:%M}") if has_date else ("{time}", f"{moment:%H:%M}")
+    )
+    return f"<!date^{instant_us // US}^{shown}|{plain} UTC>"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ Pure: no I/O, no clock. The message about the failure is edited where it can be,
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from dispatcher.core import transitions
@@ -33,6 +34,7 @@ from dispatcher.core.units import US
 
 _OVER: Final = ":white_check_mark: "
 _UNITS_US: Final = (("h", 3_600 * US), ("min", 60 * US), ("s", US))
+_FEW: Final = 10
 
 
 class Subject(NamedTuple):
@@ -161,6 +163,10 @@ def after_edit(started: Started, result: PostResult, backoff: Backoff, grace_us:
 
 
 def _span(span_us: int) -> str:
-    """``14 min``, in the largest unit that fits into the span; ``1 s`` of less than that."""
-    unit, unit_us = next((each for each in _UNITS_US if span_us >= each[1]), _UNITS_US[-1])
-    return f"{max(1, span_us // unit_us)} {unit}"
+    """``14 min``, ``1 h 59 min``: below 10 of the largest unit with the next one; ``1 s`` of less than that."""
+    for (unit, unit_us), (below, below_us) in pairwise(_UNITS_US):
+        if span_us >= unit_us:
+            count, rest_us = divmod(span_us, unit_us)
+            rest = rest_us // below_us if count < _FEW else 0
+            return f"{count} {unit} {rest} {below}" if rest else f"{count} {unit}"
+    return f"{max(1, span_us // US)} s"

@@ -75,6 +75,7 @@ _MEANINGS: Final = {
     Reason.SILENCED: "silenced",
     Reason.QUIET: "came in quiet hours",
     Reason.REPEAT: "a repeat",
+    Reason.RESOLVED: "what it is about was over before",
     Reason.LIMIT_GLOBAL: "over the limit of all events together",
     Reason.LIMIT_CATEGORY: "over the limit of its category",
     Reason.LIMIT_LABEL: "over the limit of one of its labels",

@@ -143,6 +143,30 @@ def test_dead_letters_of_a_limit_are_noticed(redis: Database) -> None:
     assert {letter["limit"] for letter in stage.letters()} == {"3/30m"}
 
 
+def test_the_only_dead_letter_of_a_limit_is_one(redis: Database) -> None:
+    stage = noticing(redis, OnLimit.DEAD_LETTER)
+    ann = stage.worker()
+    storm(stage, 3)
+    wait_until(stage, WINDOW_S, ann)
+    assert texts(ann)[-1].endswith(": 1 kept as a dead letter")
+
+
+def test_a_line_about_what_began_half_a_day_ago_names_the_dates(redis: Database) -> None:
+    stage = noticing(redis, OnLimit.DROP, "3/1d")
+    ann = stage.worker()
+    storm(stage, 3)
+    ann.run()
+    stage.clock.forward(13 * 3_600)
+    storm(stage, 1)
+    wait_until(stage, 86_400 * 2, ann)
+    last = START_US // US + 13 * 3_600
+    first = f"<!date^{START_US // US}^{{date_short_pretty}} {{time}}|2024-11-20 10:53 UTC>"
+    assert texts(ann)[-1] == (
+        f"*errors*: over 3/1d from {first}, "
+        f"ended <!date^{last}^{{date_short_pretty}} {{time}}|2024-11-20 23:53 UTC>: 2 dropped"
+    )
+
+
 def test_deferred_events_are_noticed_each_once(redis: Database) -> None:
     stage = noticing(redis, OnLimit.DEFER, "3/10m")
     ann = stage.worker()

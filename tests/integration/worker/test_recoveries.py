@@ -160,6 +160,28 @@ def test_a_posted_message_is_edited(stage: Stage, ann: Worker) -> None:
 
 
 @pytest.mark.parametrize(
+    ("span_s", "said"),
+    [
+        (59, "59 s"),
+        (119, "1 min 59 s"),
+        (600 + 59, "10 min"),
+        (3_600, "1 h"),
+        (2 * 3_600 - 1, "1 h 59 min"),
+        (36_000 + 3_599, "10 h"),
+    ],
+)
+def test_a_struck_through_message_says_how_long_the_failure_lasted(
+    stage: Stage, ann: Worker, span_s: int, said: str
+) -> None:
+    fire(stage, "f")
+    ann.run()
+    stage.clock.now_us += span_s * US
+    resolve(stage, "r")
+    ann.run()
+    assert ann.desk.edits[0][2].text.endswith(f"\nafter {said}")
+
+
+@pytest.mark.parametrize(
     "text",
     [
         pytest.param(4_000 * "x", id="one line"),
