@@ -149,6 +149,7 @@ def show(terminal: Terminal, id_: str, *, as_json: bool) -> int:
         return DONE
     said = kept.silence
     ends = f"; it ends earlier {said.ends_in_words}" if said.ends_in_words else ""
+    ends += "" if said.idle_end_us is None else f"; at {_at(said.idle_end_us)} if nothing more matches"
     firing = "" if kept.firing is None else f", {kept.firing} still firing"
     report = "" if said.reports else "No report is posted at its end."
     terminal.print(f"Silence {said.id} by {said.who}: {said.why}")

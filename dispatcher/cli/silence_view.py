@@ -10,6 +10,7 @@ from typing import Final
 from dispatcher.app.documents.instants import short, zone
 from dispatcher.cli.drawing import Fitting, Group, OneLine, Table, Text
 from dispatcher.core.rendering import one_line
+from dispatcher.core.silences import Silence
 from dispatcher.core.units import US
 from dispatcher.store.silences import Kept
 
@@ -37,7 +38,7 @@ def _in_lines(silences: Sequence[Kept]) -> Table:
     table.add_column("Why", folds=True, least=_LEAST)
     for each in silences:
         said = each.silence
-        begins, ends = OneLine(short(said.from_us / US)), OneLine(short(said.ends_us / US))
+        begins, ends = OneLine(short(said.from_us / US)), OneLine(_until(said))
         what, why = (one_line(text, _LONGEST) for text in (str(said.matchers), said.why))
         table.add_row(one_line(said.id), what, begins, ends, str(each.suppressed), one_line(said.who), why)
     return table
@@ -49,7 +50,14 @@ def _in_blocks(silences: Sequence[Kept]) -> Table:
     table.add_column(f"Silenced is what matches, from when until when ({zone(time.time())}), why, by whom", folds=True)
     for each in silences:
         said = each.silence
-        when = f"{short(said.from_us / US)} until {short(said.ends_us / US)}, {each.suppressed} suppressed"
+        when = f"{short(said.from_us / US)} until {_until(said)}, {each.suppressed} suppressed"
         lines = (Text(when), Text(one_line(said.why, _LONGEST)), Text(one_line(said.who), "dim"))
         table.add_row(one_line(said.id), Group(Text(one_line(str(said.matchers), _LONGEST), "bold"), *lines))
     return table
+
+
+def _until(silence: Silence) -> str:
+    """The latest end, and the one that comes if nothing more matches."""
+    latest = short(silence.until_us / US)
+    idle_end_us = silence.idle_end_us
+    return latest if idle_end_us is None else f"{latest}, if idle {short(idle_end_us / US)}"

@@ -62,6 +62,11 @@ class Silence:
         """When it ends if nothing more matches and nobody ends it before; the latest end where that is not known."""
         return self.until_us if self.known_end_us is None else self.known_end_us
 
+    @property
+    def idle_end_us(self) -> int | None:
+        """When it ends if nothing more matches, where that is before its latest end; else None."""
+        return self.ends_us if self.ends_us < self.until_us else None
+
     def end_after(self, now_us: int) -> int:
         """When it ends if something matches at this instant, and nothing after it."""
         return self.until_us if self.idle_us is None else min(self.until_us, now_us + self.idle_us)
@@ -89,8 +94,12 @@ class Silence:
     def ends_in_words(self) -> str:
         """How it may end before its time; empty where only an operator ends it so."""
         said = [f"when nothing matched for {format_duration(self.idle_us)}"] if self.idle_us else []
-        said += ["when nothing of it is firing any more"] if self.until_resolved else []
-        return " or ".join(said)
+        return " or ".join([*said, *filter(None, [self.ends_when_resolved])])
+
+    @property
+    def ends_when_resolved(self) -> str:
+        """That it ends with what it suppresses; empty where it does not."""
+        return "when nothing of it is firing any more" if self.until_resolved else ""
 
     def is_in_force(self, now_us: int) -> bool:
         """Whether it suppresses events at this instant."""

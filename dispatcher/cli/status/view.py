@@ -97,6 +97,7 @@ def _facts(status: Status, tallies: int) -> Iterator[tuple[str, Text]]:
             yield "Paused", Text(f"{name} {by}", style="yellow")
     for each in reversed(snapshot.silences_in_force):
         until = f"until {clock(each.ends_us / US)} ({_in(each.ends_us - snapshot.now_us)})"
+        until += "" if each.idle_end_us is None else f" if idle, {clock(each.until_us / US)} at the latest,"
         said = f"{each.muted or each.matchers} {until} {each.detail}, {snapshot.suppressed.get(each.id, 0)} suppressed"
         yield "Muted" if each.muted else "Silenced", Text(one_line(said, 200), style="yellow")
     for quiet, span_now in status.quiet:

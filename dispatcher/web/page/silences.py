@@ -29,8 +29,9 @@ def _row(kept: Kept) -> dict[str, Any]:
         "who": silence.who,
         "why": silence.why,
         "from_us": silence.from_us,
-        "until_us": silence.ends_us,
-        "or": silence.ends_in_words,
+        "until_us": silence.until_us,
+        "idle_end_us": silence.idle_end_us,
+        "or": silence.ends_in_words if silence.idle_end_us is None else silence.ends_when_resolved,
         "suppressed": kept.suppressed,
         "firing": kept.firing,
     }

@@ -206,7 +206,7 @@ def _silenced(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
     for each in reversed(snapshot.silences_in_force):
         yield {
             "what": each.muted or str(each.matchers), "how": "silenced", "by": each.who, "why": each.why,
-            "since_us": each.from_us, "until_us": each.ends_us, "id": each.id,
+            "since_us": each.from_us, "until_us": each.until_us, "idle_end_us": each.idle_end_us, "id": each.id,
             "suppressed": snapshot.suppressed.get(each.id, 0),
         }  # fmt: skip
 

@@ -87,7 +87,10 @@ def test_all_that_a_silence_may_be_is_stored_and_told(inside: InProcess) -> None
     )  # fmt: skip
     assert (shown["ends"], added["ends"]) == (shown["from"] + 3_600, added["from"] + 3_600)
     said = inside("silence", "show", "1").out
-    assert "it ends earlier when nothing matched for 1h or when nothing of it is firing any more." in said
+    assert "it ends earlier when nothing matched for 1h or when nothing of it is firing any more; at " in said
+    assert re.search(r"; at \S+ \S+ UTC if nothing more matches\.\n", said)
+    heading, _, row = inside("silence", "list").out.splitlines()
+    assert re.search(r"\d, if idle [0-9: -]+  0 ", row), (heading, row)
     assert said.endswith("No report is posted at its end.\n")
     later = inside.json(*ADD, "--start", "2099-11-21T22:00")
     assert later["from"] == 4_098_981_600
