@@ -29,6 +29,8 @@ _OF_CATEGORY: Final = {
     "singles": "category {} (one more is kept for its notice or digest)",
     "digest": "what category {} keeps for its notice or digest",
 }
+_PART: Final = "what "
+"""So the words of a scope begin that is a part of a limit: it uses nothing itself."""
 _OUTCOMES: Final = {"dropped": "Dropped", "digested": "Counted into a digest", "dead": "Dead letter"}
 _IN_LINES: Final = ("outcome", "reason", "category", "scope", "limit", "code", "detail", "channel", "instead_of")
 """What a log line has of a decision as it is."""
@@ -36,10 +38,11 @@ _IN_LINES: Final = ("outcome", "reason", "category", "scope", "limit", "code", "
 OWN: Final = "This is no event but a message of the dispatcher itself: 'dispatcher status' shows what it counts."
 MALFORMED: Final = "What is stored of it cannot be read: the next worker that takes it makes it a dead letter."
 NO_LETTER: Final = " It is no longer kept as a dead letter."
-_HELD: Final = "admitted events held it that had yet to be posted"
+_HELD: Final = "its room was held by admitted events that were not posted yet"
+_COUNTED: Final = "Counted in the message that it repeats"
 _ANOTHER: Final = "another event about the same thing"
 _NO_MESSAGE: Final = "no message is known that says that the failure goes on"
-_HOLDING: Final = "admitted events hold the limit and are yet to be posted"
+_HOLDING: Final = "its room is held by admitted events that are not posted yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +202,8 @@ def _ended(decision: Decision, at: Clock) -> str:
         case _:
             edited = decision.outcome == "digested" and decision.reason == Reason.RESOLVED
             what = "Told by an edit" if edited else _OUTCOMES.get(decision.outcome, decision.outcome.capitalize())
-    if decision.reason == Reason.REPEAT and decision.outcome != "dead":
-        return f"{_capital(why(decision, at))}."
+    if decision.reason == Reason.REPEAT and decision.outcome == "digested":
+        what = _COUNTED
     if decision.reason == Reason.CANCELLED:
         return f"Cancelled at {when}{_words(decision.detail)}."
     if _is_of_a_limit(decision) or decision.reason in _SAID_IN_FULL:
@@ -232,7 +235,8 @@ def why(decision: Decision, at: Clock) -> str:
 def dropped(denied: Denied, now_us: int, at: Clock, outcome: str = "dropped") -> str:
     """As ``ended``, of an event that a limit drops or digests now: for storms, in a quarter of the time."""
     if is_repeat(denied):
-        return f"A repeat of {_ANOTHER}."
+        what = _COUNTED if outcome == "digested" else _OUTCOMES[outcome]
+        return f"{what} at {at(now_us)}: a repeat of {_ANOTHER}."
     used_up, fits_us = _used_up(denied.scope, str(denied.limit), refused_by(denied)), denied.retry_after_us
     if fits_us > denied.limit.window_us:
         return f"{_OUTCOMES[outcome]} at {at(now_us)}: {used_up}; {_HELD}."
@@ -286,8 +290,10 @@ def expires_in_line(room: Room, place: int, now_us: int, deadline_us: int, at: C
 
 
 def _in_line(room: Room, place: int) -> str:
-    has = "have" if room.scope == "global" else "has"
-    said = f"Waits for room: {scope_words(room.scope)} {has} used {room.use}"
+    words, has = scope_words(room.scope), "have" if room.scope == "global" else "has"
+    said = f"Waits for room: {words} {has} used {room.use}"
+    if words.startswith(_PART):
+        said = f"Waits for room: of {words}, {room.use} {'is' if room.used == 1 else 'are'} used"
     return f"{said}; {'first' if place == 1 else f'number {place}'} in line"
 
 
@@ -296,7 +302,8 @@ def deferred(scope: str, before: int, next_us: int | None, at: Clock, hindrance:
 
     ``next_us`` is when the next may pass, None while that is decided.
     """
-    room = f"Waits for room: {scope_words(scope)} had used up a limit"
+    words = scope_words(scope)
+    room = f"Waits for room: {words} {'was used up' if words.startswith(_PART) else 'had used up a limit'}"
     if scope.startswith(SILENCE_PREFIX):
         room = f"Waits: it was silenced (silence {scope.removeprefix(SILENCE_PREFIX)})"
     if scope.startswith(QUIET_PREFIX):
@@ -506,10 +513,6 @@ def _recovery(decision: Decision, at: Clock) -> str:
     return f"what it is about was over{when} before it was posted{said}"
 
 
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
 def _is_of_a_limit(decision: Decision) -> bool:
     return decision.scope is not None and decision.limit is not None and decision.reason != Reason.OVERFLOW
 
@@ -547,7 +550,10 @@ def _used_up(scope: str, limit: str, refused_by: str | None) -> str:
     name, _, own = (refused_by or "").partition(" ")
     whole, part = _parsed(limit), _parsed(own)
     if whole is None or part is None:
-        return f"{scope_words(scope)} had used {limit_words(limit)}"
+        words = scope_words(scope)
+        if words.startswith(_PART):
+            return f"of {words}, {limit_words(limit)} {'was' if whole and whole.max == 1 else 'were'} used"
+        return f"{words} had used {limit_words(limit)}"
     used = _use(part.max, whole)
     if name.startswith(("digest:", "kept:")):
         return f"{scope_words(scope)} had used the {used} that is kept for its notice or digest"

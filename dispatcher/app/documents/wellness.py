@@ -9,7 +9,7 @@ from typing import Final
 
 from dispatcher.app.documents.facts import Status
 from dispatcher.app.documents.instants import span
-from dispatcher.app.documents.pause_words import pause_in_words
+from dispatcher.app.documents.pause_words import pause_in_words, said_and_remedy
 from dispatcher.app.documents.recent import Lately, is_suppressed
 from dispatcher.core.limits import EVERYTHING, Reason
 from dispatcher.core.rendering import one_line
@@ -78,10 +78,14 @@ def _state(status: Status) -> tuple[Level, str]:
 
 def _paused(snapshot: Snapshot) -> tuple[Level, str] | None:
     """That Slack or the network lets nobody post."""
-    if snapshot.pause is None:
+    pause = snapshot.pause
+    if pause is None:
         return None
-    said, remedy = pause_in_words(snapshot.pause, snapshot)
-    return Level.ILL, f"Nothing is posted: {_sentence(said)} To do: {_sentence(remedy)}"
+    said, remedy = pause_in_words(pause, snapshot)
+    if pause.kind == "operator":
+        since = span(max(0.0, (snapshot.now_us - pause.since_us) / US))
+        said = f"posting stopped {since} ago, after {one_line(pause.code)}: {said_and_remedy(pause)[0]}"
+    return Level.ILL, f"Nothing is posted: {said.rstrip('.')}. To do: {_sentence(remedy)}"
 
 
 def _paused_by_hand(snapshot: Snapshot) -> tuple[Level, str] | None:

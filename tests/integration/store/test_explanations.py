@@ -398,7 +398,7 @@ def test_where_held_slots_fill_the_limit_it_is_told_that_nobody_knows_when_it_go
         assert told.expected_at is None
         assert told.sentence == (
             f"Waits for room: category errors has used 1 of 1 in 30 min; {place}. "
-            "When it goes is not known: admitted events hold the limit and are yet to be posted."
+            "When it goes is not known: its room is held by admitted events that are not posted yet."
         )
 
 

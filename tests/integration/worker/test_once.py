@@ -132,7 +132,7 @@ def test_one_that_stands_in_line_keeps_its_key_until_it_is_posted(stage: Stage, 
     stage.send("d", "e", category="later", dedup_key="db1")
     ann.run()
     assert repeats(stage) == 1
-    assert sentence(stage, "e") == "A repeat of d, which waited to be posted then."
+    assert sentence(stage, "e") == "Dropped at 10:53:20: a repeat of d, which waited to be posted then."
     stage.clock.now_us += 60 * US
     ann.run()
     assert ann.desk.posts == ["a", "b", "c", "d"]
@@ -194,7 +194,7 @@ def test_an_explanation_names_the_first_event_and_its_window(stage: Stage, ann: 
     stage.send("b", dedup_key="db1")
     ann.run()
     assert sentence(stage, "b") == (
-        "A repeat of a, whose window was then from 10:53:20 until 11:53:20; "
+        "Dropped at 10:54:20: a repeat of a, whose window was then from 10:53:20 until 11:53:20; "
         "it ends earlier if a ends unposted or is resolved."
     )
 
@@ -232,7 +232,9 @@ class TestEdit:
         assert (channel, ts) == (UNPACED, "1.000001")
         assert message.text.startswith("text of a\n_x2, last <!date^")
         assert stage.snapshot().counts.by_reason("digested") == {("errors", "repeat"): 1}
-        assert sentence(stage, "b").startswith("A repeat of a, whose window was then from ")
+        assert sentence(stage, "b").startswith(
+            "Counted in the message that it repeats at 10:53:20: a repeat of a, whose window was then from "
+        )
 
     def test_edits_of_one_message_are_half_a_minute_apart(self, stage: Stage, ann: Worker) -> None:
         stage.send("a", dedup_key="db1")

@@ -60,7 +60,7 @@ DEAD: Final = Decision("disk-1", us("2026-11-20 12:03:11"), "dead", "rejected", 
             replace(DROPPED, reason="limit:label", scope="label:deploys:host=db1:5432", limit="3/10s"),
             (
                 "Dropped at 12:03:11: host=db1:5432 of category deploys had used 3 of 3 in 10 s; "
-                "admitted events held it that had yet to be posted."
+                "its room was held by admitted events that were not posted yet."
             ),
         ),
         (
@@ -100,12 +100,23 @@ DEAD: Final = Decision("disk-1", us("2026-11-20 12:03:11"), "dead", "rejected", 
         (
             replace(REPEAT, since_us=us("2026-11-20 12:00:00")),
             (
-                "A repeat of first, whose window was then from 12:00:00 until 13:00:00; "
+                "Dropped at 12:03:11: a repeat of first, whose window was then from 12:00:00 until 13:00:00; "
                 "it ends earlier if first ends unposted or is resolved."
             ),
         ),
-        (REPEAT, "A repeat of first, which waited to be posted then."),
-        (replace(REPEAT, detail=None), "A repeat of another event about the same thing."),
+        (REPEAT, "Dropped at 12:03:11: a repeat of first, which waited to be posted then."),
+        (
+            replace(REPEAT, outcome="digested"),
+            "Counted in the message that it repeats at 12:03:11: a repeat of first, which waited to be posted then.",
+        ),
+        (
+            replace(DROPPED, scope="shared", limit="5/1h"),
+            (
+                "Dropped at 12:03:11: of what the guarantees leave for all, 5 of 5 in 1 h were used; "
+                "it would have fitted at 12:21:40."
+            ),
+        ),
+        (replace(REPEAT, detail=None), "Dropped at 12:03:11: a repeat of another event about the same thing."),
         (
             replace(REPEAT, outcome="dead", detail="a repeat of first; one is posted in any 1h"),
             "Dead letter at 12:03:11: a repeat of first; one is posted in any 1h.",
@@ -144,10 +155,11 @@ def test_the_quick_sentence_of_a_dropped_event_is_that_of_its_decision(wait_s: i
 
 def test_a_log_line_of_a_repeat_says_nothing_that_it_does_not_know_of_the_first_event() -> None:
     denied = Denied("once:1", Limit(1, window_us=3_600 * US, kind=Kind.ONCE), 60 * US)
-    said = "A repeat of another event about the same thing."
-    assert [explain.dropped(denied, NOW_US, AT, outcome) for outcome in ("dropped", "digested")] == [said, said]
-    facts = {"outcome": "dropped", "reason": "repeat", "scope": "once:1", "limit": "1/1h", "detail": "first"}
-    assert explain.sentence_of(facts, NOW_US, AT) == said
+    for outcome, what in (("dropped", "Dropped"), ("digested", "Counted in the message that it repeats")):
+        said = f"{what} at 12:10:00: a repeat of another event about the same thing."
+        assert explain.dropped(denied, NOW_US, AT, outcome) == said
+        facts = {"outcome": outcome, "reason": "repeat", "scope": "once:1", "limit": "1/1h", "detail": "first"}
+        assert explain.sentence_of(facts, NOW_US, AT) == said
 
 
 @pytest.mark.parametrize(
