@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from datetime import UTC, datetime
 from textwrap import wrap
 from typing import Any, Final, TextIO
 
@@ -18,6 +19,8 @@ _UUID: Final = re.compile(r"([0-9a-f]{8})-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
 _COLOUR: Final = re.compile("\x1b\\[[0-9;]*m")
 _PLAIN: Final = re.compile(r"[^\s\"=]+")
 _TIME: Final = slice(len("2026-11-20T"), len("2026-11-20T22:08:35"))
+_DATE: Final = slice(len("2026-11-20"))
+_INSTANTS: Final = frozenset({"since", "until"})
 _MINUTE_S: Final = 60
 _HOUR_S: Final = 3_600
 _WIDTH: Final = 80
@@ -41,7 +44,10 @@ class TerminalLine:
         """The line, or the lines."""
         del logger, name
         trace = entry.pop("exception", None)
-        words = [self._styled(f"{str(entry.pop('timestamp', ''))[_TIME]}Z", _DIM)]
+        at = str(entry.pop("timestamp", ""))
+        words = [self._styled(f"{at[_TIME]}Z", _DIM)]
+        for key in _INSTANTS & entry.keys():
+            entry[key] = _instant(entry[key], at[_DATE])
         level = str(entry.pop("level", ""))
         if level in _LEVELS:
             words.append(self._styled(level, _LEVELS[level]))
@@ -121,6 +127,14 @@ def _span(seconds: object) -> str:
     if whole < _HOUR_S:
         return f"{whole // 60}m{whole % 60}s"
     return f"{whole // 3600}h{whole % 3600 // 60}m"
+
+
+def _instant(seconds: object, today: str) -> object:
+    """Seconds since 1970 as a time in UTC, as the line has its own; of another day with the date."""
+    if not isinstance(seconds, int | float):
+        return seconds
+    said = f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return said.removeprefix(f"{today}T")
 
 
 def _value(value: object) -> str:

@@ -223,12 +223,24 @@ def _lines(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _line(snapshot: Snapshot, line_name: str, line: Line) -> dict[str, Any]:
-    kind, _, name = line_name.partition(":")
+    kind, _, _ = line_name.partition(":")
     next_us, waits_for = line.next_us, _awaited(line.scope) if line.scope else _WAITS_FOR.get(kind, "its turn")
     is_due = line.scope is None or (next_us or 0) <= snapshot.now_us
     if kind != "paused" and snapshot.is_stopped and is_due:
         next_us, waits_for = None, "posting to go on"
-    return {"name": name, "waiting": line.waiting, "next_us": next_us, "waits_for": waits_for}
+    said = _line_in_words(line_name)
+    return {"key": line_name, "name": said, "waiting": line.waiting, "next_us": next_us, "waits_for": waits_for}
+
+
+def _line_in_words(line_name: str) -> str:
+    """As ``dispatcher status`` calls the line."""
+    kind, _, name = line_name.partition(":")
+    if kind == "channel":
+        return "(edits)" if name == EDITS else name
+    if kind == "paused":
+        return f"{name} (paused)"
+    held = " (quiet)" if line_name.startswith(QUIET_PREFIX) else ""
+    return line_name.removeprefix(QUIET_PREFIX).removeprefix("category:").removeprefix("label:") + held
 
 
 def _awaited(scope: str) -> str:

@@ -312,7 +312,7 @@ def test_while_slack_takes_no_post_the_page_says_when_it_is_tried_and_tells_no_i
     assert scans[:4] == ["History scans", "wait", "Slack", "429"]
     for path in ("/", "/waiting"):
         lines = [row for row in seen(audience, path).rows() if len(row) == 4 and row[1] == "1"]
-        assert lines == [["#ops", "1", "", "posting to go on"], ["orders", "1", "", "the end of the pause"]]
+        assert lines == [["#ops", "1", "", "posting to go on"], ["orders (paused)", "1", "", "the end of the pause"]]
 
 
 def test_the_first_view_says_what_is_stopped_and_how_much_of_a_limit_is_used(

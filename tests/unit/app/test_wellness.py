@@ -108,9 +108,9 @@ def test_events_that_were_too_many_for_their_line_are_suppressed() -> None:
             replace(QUIET, snapshot=replace(SNAPSHOT, pause=Pause("invalid_auth", "", NOW_US, NOW_US, "operator"))),
             Level.ILL,
             (
-                "Nothing is posted: posting stopped 0.0s ago, after invalid_auth: Slack does not accept the token or this IP "
-                "address. To do: Put the bot token in DISPATCHER_SLACK_TOKEN and restart, or in its file and send "
-                "SIGHUP."
+                "Nothing is posted: posting stopped 0.0s ago, after invalid_auth: Slack does not accept the token or "
+                "this IP address. To do: Put the bot token in DISPATCHER_SLACK_TOKEN and restart, or in its file and "
+                "send SIGHUP."
             ),
         ),
         (

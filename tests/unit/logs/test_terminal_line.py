@@ -70,6 +70,13 @@ def test_a_scope_that_the_reason_does_not_name_is_said() -> None:
     )
 
 
+def test_since_and_until_are_times_of_the_clock_with_the_date_of_another_day() -> None:
+    facts: dict[str, Any] = {"event_id": "e", "category": "errors", "outcome": "dropped", "reason": "quiet"}
+    assert line(event="event.settled", since=1_795_212_000.0, until=1_795_248_000, **facts) == (
+        "22:08:35Z event.settled errors dropped quiet since=22:00:00Z until=2026-11-21T08:00:00Z id=e"
+    )
+
+
 @pytest.mark.parametrize(
     ("seconds", "said"),
     [(9.94, "9.9s"), (59.4, "59s"), (60, "1m0s"), (3_599, "59m59s"), (3_600, "1h0m"), (7_380, "2h3m")],
