@@ -236,7 +236,7 @@ def test_while_text_is_selected_the_view_stays_and_says_how_old_it_is(open_page:
     page.get_by_text(re.compile(r"What is shown is \d+ s old")).wait_for(timeout=PATIENCE_S * 1_000)
     assert (state.inner_text(), page.evaluate("getSelection().toString()")) == (said, said)
     page.evaluate("getSelection().removeAllRanges()")
-    page.get_by_text("Nothing is posted: paused").wait_for(timeout=PATIENCE_S * 1_000)
+    page.get_by_text("a move").wait_for(timeout=PATIENCE_S * 1_000)
     assert page.locator(".held").is_hidden()
 
 
@@ -355,7 +355,7 @@ def test_an_operator_finds_what_is_wrong_where_an_alert_is_and_replays_what_died
         said = page.locator(".state").inner_text()
         assert "It works, but in the last 30 minutes 7 events died: 7 rejected." in said
         assert "More workers would not help: no event waits for one" in said
-        assert "the bank does not answer" in page.locator("tr", has_text="paused").inner_text()
+        assert "the bank does not answer" in page.locator("tr", has_text="the bank").inner_text()
         page.get_by_role("link", name="76 by their own limits").click()
         row = page.locator("table[aria-labelledby=now] tbody tr").inner_text()
         assert "the limit of category errors, 10 in 30m" in row
