@@ -10,13 +10,13 @@
 --             "deadline": string, "cancels": true: what waits is not posted any more, "can_edit": true: messages can be edited,
 --             "counts": true: repeats are counted in the message that they repeat,
 --             "once": [name of a scope that its subject takes, ...], "why": JSON text for the record of what is cancelled, which then counts its repeats too}, ...]}
--- Returns   JSON {"events": ["lost" | "unposted" | "told" | "post" | ["wait", us] | ["edit", {field: value}], ...],
+-- Returns   JSON {"events": ["lost" | "unposted" | "told" | "post" | ["wait", us] | ["edit", {field: value}] | "again", ...],
 --             "cancelled": [[id that the producer gave, category, first sight: string], ...]}
 --           unposted: nothing about it is in Slack, or nothing that is known. told: ENOUGH older recoveries wait, and no failure
 --           is newer than these. post: its message cannot be edited. wait: an event of its subject is in flight, or its message
 --           may not be edited yet; this one was parked until then. edit: fields of the message, as in include/subjects.lua.
 --           lost: this worker holds it no more: its lease was taken over, or its header cannot be read and it is the next to be
---           taken.
+--           taken. again: this call did not look at it, since it has cancelled MOST_CANCELLED events or more; ask again for it.
 -- Keys of subjects, tallies, lines and slots are built from names in the call and in headers.
 -- @include prelude
 -- @include plan
@@ -32,6 +32,7 @@
 
 local AGAIN_US = 30000000 -- an event in flight may end or be parked, and nobody tells the recovery that waits for it
 local PATIENCE_US = 300000000 -- an edit waits no longer for the line of its channel
+local MOST_CANCELLED = 200 -- after so many a call decides about no other recovery
 local ENOUGH = 2 -- recoveries that wait for one thing: the second is there if an operator cancels the first
 
 local call = cjson.decode(ARGV[1])
@@ -248,7 +249,11 @@ end
 
 local answers = {}
 for n, event in ipairs(call.events) do
-  answers[n] = plan.sismember(at.leased, event.id) and resolve(event) or '"lost"'
+  if #cancelled >= MOST_CANCELLED then
+    answers[n] = '"again"'
+  else
+    answers[n] = plan.sismember(at.leased, event.id) and resolve(event) or '"lost"'
+  end
 end
 lines.ring_if_earlier(at)
 accounting.write(at)

@@ -195,11 +195,16 @@ class Outbox:
             "owner": self.owner,
             "remember_us": self._remember_us,
             "most_decisions": self._bounds.decisions,
-            "events": [recovery_row(each) for each in recoveries],
         }
-        answer = decode_answer(self._resolve(self._names_of("resolve"), call))
-        recovered = [Recovered(name, category, int(seen)) for name, category, seen in answer["cancelled"]]
-        return [found(row) for row in answer["events"]], recovered
+        rows: list[Any] = [recovery_row(each) for each in recoveries]
+        findings: list[FailureKnown] = []
+        recovered: list[Recovered] = []
+        while len(findings) < len(rows):
+            asked = call | {"events": rows[len(findings) :]}
+            answer = decode_answer(self._resolve(self._names_of("resolve"), asked))
+            findings += [found(row) for row in answer["events"] if row != "again"]
+            recovered += [Recovered(name, category, int(seen)) for name, category, seen in answer["cancelled"]]
+        return findings, recovered
 
     def line_up(self, deferrals: Sequence[Deferral]) -> list[Waiting | NotParked | Repeat | Over]:
         """See ``ports.Outbox.line_up``."""

@@ -16,8 +16,9 @@ from dispatcher.core.once import Once, Then
 from dispatcher.core.policy import CategoryRule, OnLimit, OnResolved, WhileWaiting
 from dispatcher.core.posts import Ambiguous, Paused, PostResult, RateLimitedBySlack, Receipt, Rejected, Retryable
 from dispatcher.core.quiet import Quiet, QuietThen, Times
+from dispatcher.core.recovery import recovery_of
 from dispatcher.core.rendering import MAX_TEXT
-from dispatcher.core.states import Recovered
+from dispatcher.core.states import Candidate, Leased, Posted, Recovered, Undecodable, Unposted
 from dispatcher.core.transitions import MAX_ATTEMPTS
 from dispatcher.core.units import US
 from dispatcher.store.dead_letters import Filter
@@ -1013,3 +1014,30 @@ def test_of_a_thousand_recoveries_at_once_forty_are_edited_a_minute_and_no_post_
         edits.append(len(ann.desk.edits))
     assert edits == list(range(40, 1_001, 40))
     assert stage.snapshot().imbalances() == []
+
+
+def test_a_call_that_has_cancelled_many_events_leaves_the_other_recoveries_to_the_next_one(
+    stage: Stage, ann: Worker
+) -> None:
+    fire(stage, "v1", "v2", category="later", key="v")
+    ann.run()
+    resolve(stage, "over", category="later", key="u")
+    ann.run()
+    for key in "vwxyz":
+        fire(stage, *(f"{key}-{n}" for n in range(70)), category="later", key=key)
+    ann.run()
+    assert stage.redis.zcard(stage.keys.parked) == 5 * 70
+    for key in "vwxyz":
+        resolve(stage, f"over-{key}", category="later", key=key)
+    ends = [recovery_of(candidate_of(ann, each), ann.policy, can_edit=True) for each in ann.take().batch]
+    stage.redis.config_resetstat()
+    findings, recovered = ann.outbox.recover(ends)
+    assert [type(each) for each in findings] == [Posted, Unposted, Unposted, Unposted, Unposted]
+    assert len(recovered) == 5 * 70
+    assert stage.redis.zcard(stage.keys.parked) == 0
+    assert stage.redis.info("commandstats")["cmdstat_evalsha"]["calls"] == 2
+
+
+def candidate_of(ann: Worker, leased: Leased | Undecodable) -> Candidate:
+    assert isinstance(leased, Leased)
+    return Candidate(leased, ann.policy.terms(leased))
