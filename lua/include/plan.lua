@@ -42,6 +42,46 @@ local plan = module(function(plan)
     return entry
   end
 
+  -- The server's order of members of one score: by bytes, whatever the language of its host. The first difference is found by
+  -- halving: members of one key often begin alike.
+  local function comes_before(member, other)
+    local sub, same, length = string.sub, 0, math.min(#member, #other)
+    local high = length
+    while same < high do
+      local middle = math.ceil((same + high) / 2)
+      if sub(member, same + 1, middle) == sub(other, same + 1, middle) then
+        same = middle
+      else
+        high = middle - 1
+      end
+    end
+    if same < length then
+      return string.byte(member, same + 1) < string.byte(other, same + 1)
+    end
+    return #member < #other
+  end
+
+  local function is_nearer(score, member, than, other, is_backwards)
+    if not than or score == than then
+      return not than or comes_before(member, other) ~= is_backwards
+    end
+    return (score < than) ~= is_backwards
+  end
+
+  -- Keeps what an entry knows of all its members: the length of a hash, and of a set with scores the lowest that is planned.
+  local function note_change(entry, member, was, value)
+    if entry.length then
+      if was == nil then
+        was = not wiped[entry.key] and call('HEXISTS', entry.key, member) == 1
+      end
+      entry.length = entry.length + (value and 1 or 0) - (was and 1 or 0)
+    elseif entry.least == member then
+      entry.least = nil
+    elseif value and (entry.least == false or entry.least and is_nearer(value, member, entry.known[entry.least], entry.least, false)) then
+      entry.least = member
+    end
+  end
+
   local function change(entry, member, value)
     if not entry.changed[member] then
       if type(member) ~= 'string' then
@@ -52,6 +92,9 @@ local plan = module(function(plan)
       end
       entry.changed[member] = true
       entry.members[#entry.members + 1] = member
+    end
+    if entry.length or entry.least ~= nil then
+      note_change(entry, member, entry.known[member], value)
     end
     entry.known[member] = value
   end
@@ -102,7 +145,8 @@ local plan = module(function(plan)
   -- Every field and its value.
   function plan.hgetall(key)
     local entry = entry_of(hashes, key)
-    local result = pairs_of(wiped[key] and {} or call('HGETALL', key))
+    entry.stored = entry.stored or (wiped[key] and {} or call('HGETALL', key))
+    local result = pairs_of(entry.stored)
     for _, field in ipairs(entry.members) do
       result[field] = entry.known[field] or nil
     end
@@ -111,14 +155,17 @@ local plan = module(function(plan)
 
   function plan.hlen(key)
     local entry = entry_of(hashes, key)
-    local length = wiped[key] and 0 or call('HLEN', key)
-    for _, field in ipairs(entry.members) do
-      local was = not wiped[key] and call('HEXISTS', key, field) == 1
-      if was ~= (entry.known[field] ~= false) then
-        length = length + (was and -1 or 1)
+    if not entry.length then
+      local length = wiped[key] and 0 or call('HLEN', key)
+      for _, field in ipairs(entry.members) do
+        local was = not wiped[key] and call('HEXISTS', key, field) == 1
+        if was ~= (entry.known[field] ~= false) then
+          length = length + (was and -1 or 1)
+        end
       end
+      entry.key, entry.length = key, length
     end
-    return length
+    return entry.length
   end
 
   -- Adds to a counter that this call does not read, and does not set after this.
@@ -178,30 +225,21 @@ local plan = module(function(plan)
     return false
   end
 
-  -- The server's order of members of one score: by bytes, whatever the language of its host. The first difference is found by
-  -- halving: members of one key often begin alike.
-  local function comes_before(member, other)
-    local sub, same, length = string.sub, 0, math.min(#member, #other)
-    local high = length
-    while same < high do
-      local middle = math.ceil((same + high) / 2)
-      if sub(member, same + 1, middle) == sub(other, same + 1, middle) then
-        same = middle
-      else
-        high = middle - 1
+  -- Of those that are planned the one of the lowest score, and that.
+  local function least_of(entry)
+    if not entry.has_added then
+      return nil
+    elseif entry.least == nil then
+      local least, at = false, nil
+      for _, member in ipairs(entry.members) do
+        local score = entry.known[member]
+        if score and is_nearer(score, member, at, least, false) then
+          least, at = member, score
+        end
       end
+      entry.least = least
     end
-    if same < length then
-      return string.byte(member, same + 1) < string.byte(other, same + 1)
-    end
-    return #member < #other
-  end
-
-  local function is_nearer(score, member, than, other, is_backwards)
-    if not than or score == than then
-      return not than or comes_before(member, other) ~= is_backwards
-    end
-    return (score < than) ~= is_backwards
+    return entry.least, entry.known[entry.least]
   end
 
   -- Of a member that is stored and not changed, and of those that are planned, the one of the lowest score above `low`, or
@@ -223,7 +261,7 @@ local plan = module(function(plan)
   -- The first member that the server names, no change touches, and of which `is_out` is not true; the command takes an offset
   -- and a number.
   local function unchanged(entry, ask, is_out)
-    local number, from = math.min(#entry.members, CHUNK) + 1, 0
+    local number, from = 1, 0
     while true do
       local rows = ask(from, number)
       for i = 1, #rows, 2 do
@@ -250,7 +288,12 @@ local plan = module(function(plan)
       entry.rank, entry.head = rank, row
     end
     local head = entry.head or {}
-    return nearest(entry, head[1], number_of(head[2]))
+    local found, at = head[1], number_of(head[2])
+    local least, its_score = least_of(entry)
+    if least and is_nearer(its_score, least, at, found, false) then
+      return least, its_score
+    end
+    return found, at
   end
 
   -- The first member that a command finds from a score on, this one left out, or that is planned.
@@ -326,8 +369,7 @@ local plan = module(function(plan)
 
   -- The lowest score that is planned, or math.huge.
   function plan.zlowest_added(key)
-    local entry = zsets[key]
-    local _, score = nearest(entry or new_entry())
+    local _, score = least_of(zsets[key] or NONE)
     return score or math.huge
   end
 

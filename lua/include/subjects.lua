@@ -48,8 +48,14 @@ local subjects = module(function(subjects)
     return instant and subjects.is_before(at, own, tonumber(instant), tonumber(its_seq)) and instant or nil
   end
 
-  -- Forgets events that have ended where nobody was told of it.
+  local pruned = {} -- keys
+
+  -- Forgets events that have ended where nobody was told of it; once in a call, which lets none end so.
   local function prune(at, key)
+    if pruned[key] then
+      return
+    end
+    pruned[key] = true
     for field, value in pairs(plan.hgetall(key)) do
       local id = string.sub(field, 1, 1) == 'e' and string.match(value, '^%d+ [01] (%S+)')
       if id and not plan.hget(at.events, id) then
@@ -64,7 +70,7 @@ local subjects = module(function(subjects)
     if plan.hget(key, field) then
       return
     end
-    if redis.call('HLEN', key) >= MOST_LIVE then
+    if plan.hlen(key) >= MOST_LIVE then
       prune(at, key)
       if plan.hlen(key) >= MOST_LIVE then
         return

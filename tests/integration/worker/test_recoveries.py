@@ -13,12 +13,13 @@ from dispatcher.core.event import Event, Status, new_event_id
 from dispatcher.core.explain import clock_of, ended
 from dispatcher.core.limits import Limit
 from dispatcher.core.once import Once, Then
+from dispatcher.core.pipeline import POST_S, Capacity, Dispatcher
 from dispatcher.core.policy import CategoryRule, OnLimit, OnResolved, WhileWaiting
 from dispatcher.core.posts import Ambiguous, Paused, PostResult, RateLimitedBySlack, Receipt, Rejected, Retryable
 from dispatcher.core.quiet import Quiet, QuietThen, Times
 from dispatcher.core.recovery import recovery_of
 from dispatcher.core.rendering import MAX_TEXT
-from dispatcher.core.states import Candidate, Leased, Posted, Recovered, Undecodable, Unposted
+from dispatcher.core.states import GRACE_US, Candidate, Leased, Posted, Recovered, Undecodable, Unposted
 from dispatcher.core.transitions import MAX_ATTEMPTS
 from dispatcher.core.units import US
 from dispatcher.store.dead_letters import Filter
@@ -26,7 +27,7 @@ from dispatcher.store.parked_events import ParkedFilter
 from tests.support.doubles import START_US
 from tests.support.quiet_stage import FREE, QuietStage
 from tests.support.servers import Database
-from tests.support.stage import UNPACED, Stage, Worker, policy_of
+from tests.support.stage import BACKOFF_US, UNPACED, Stage, Worker, policy_of
 
 pytestmark = pytest.mark.server
 
@@ -1041,3 +1042,22 @@ def test_a_call_that_has_cancelled_many_events_leaves_the_other_recoveries_to_th
 def candidate_of(ann: Worker, leased: Leased | Undecodable) -> Candidate:
     assert isinstance(leased, Leased)
     return Candidate(leased, ann.policy.terms(leased))
+
+
+def test_of_one_thing_a_hundred_events_are_known_and_more_cost_a_call_no_look_each(stage: Stage, ann: Worker) -> None:
+    for name, count in (("f", 80), ("g", 60)):
+        fire(stage, *(f"{name}-{n}" for n in range(count)), category="later")
+        ann.run()
+    (subject,) = stage.redis.keys("*:subject:*")
+    assert 90 < stage.redis.hlen(subject) <= 100
+    fire(stage, *(f"h-{n}" for n in range(60)), category="later")
+    unwatched = Dispatcher(
+        ann.policy, ann.admission, ann.outbox, ann.desk, ann.told, lambda _: BACKOFF_US, GRACE_US, POST_S
+    )
+    batch = ann.take().batch
+    stage.redis.config_resetstat()
+    unwatched.dispatch(batch, stage.clock.now_us, Capacity(100))
+    stats = stage.redis.info("commandstats")
+    assert stats["cmdstat_hgetall"]["calls"] <= 2
+    assert stats["cmdstat_hlen"]["calls"] <= 10
+    assert stage.redis.zcard(stage.keys.parked) == 80 + 60 + 60 - 2
