@@ -525,3 +525,14 @@ def test_a_plan_is_written_though_the_server_lets_nobody_be_told(redis: Database
     finally:
         redis.acl_deluser("quiet")
     assert contents(redis) == {"set": {b"a"}}
+
+
+def test_what_a_call_has_read_or_counted_of_a_hash_it_does_not_ask_for_again(redis: Database) -> None:
+    redis.hset("hash", mapping={f"old-{n}": "1" for n in range(5)})
+    redis.config_resetstat()
+    for_each = [[("hset", "hash", f"new-{n}", "1"), ("hlen", "hash"), ("hgetall", "hash")] for n in range(50)]
+    answers = planned(redis, [("hlen", "hash"), *(operation for each in for_each for operation in each)])
+    assert [answers[0], answers[-2]] == [["5", None], ["55", None]]
+    stats = redis.info("commandstats")
+    assert [stats[f"cmdstat_{name}"]["calls"] for name in ("hgetall", "hexists")] == [1, 50]
+    assert stats["cmdstat_hlen"]["calls"] <= 2
