@@ -17,7 +17,8 @@
 --           pause       HASH    why posting is paused (include/pause.lua); absent otherwise
 --           beat        HASH    at (last call of any worker), grace (until then no owner is taken over), resumed and earlier (ends of
 --                               the last two interruptions), ahead and by (of the last step back of the clock: the last instant
---                               before it, and by how much); see include/leases.lua
+--                               before it, and by how much); see include/leases.lua. lines: '1' where lines
+--                               get one place more than timers the next time (include/due.lua), else '0'
 --           seq         STRING  counter of first sights; permanent
 --           totals      HASH    the books (include/accounting.lua); permanent
 --           seen        ZSET    id -> instant at which a settled id is forgotten
@@ -128,12 +129,14 @@ local function look_at_keys()
   redis.call('SCARD', at.leased)
 end
 
--- Takes over from owners whose lease has ended. Returns whether all of that is done.
+-- Takes over from owners whose lease has ended, in all up to a page of events. Returns whether all of that is done.
 local function reclaim(grace)
-  local is_done = true
-  if at.now >= grace then
-    for _, owner in ipairs(plan.zdue(at.leases, at.now, 4)) do
-      is_done = leases.take_over(at, owner, at.leased_prefix .. owner) and is_done
+  local left, is_done = leases.PAGE, true
+  for _, owner in ipairs(at.now >= grace and plan.zdue(at.leases, at.now, 4) or {}) do
+    if is_done then
+      local taken_over
+      taken_over, is_done = leases.take_over(at, owner, at.leased_prefix .. owner, left)
+      left = left - taken_over
     end
   end
   return is_done

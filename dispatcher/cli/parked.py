@@ -188,10 +188,11 @@ def cancel(  # noqa: PLR0913 - click's signature: one for each option
 
 
 def light(parked_event: ParkedEvent) -> ParkedEvent:
-    """Without its payload: as light as a million of them must be."""
+    """Without its payload and what is told of it: as light as a million of them must be."""
     from dataclasses import replace
 
-    return replace(parked_event, event=None, leased=None)
+    told = replace(parked_event.explanation, text=None, labels=None, sentence="")
+    return replace(parked_event, explanation=told, event=None, leased=None)
 
 
 def find_ids(terminal: Terminal, events: ParkedEvents, ids: tuple[str, ...]) -> tuple[list[ParkedEvent], list[str]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
@@ -85,9 +85,12 @@ class Sweep:
             _DEFERRED: queue.deferred(lane),
             _STARTED: queue.started(lane),
         }
-        found = [(member, position) for position in registries for member in self._members(position, registries)]
-        jobs = [(member, member.split(":")[0], position) for member, position in found]
-        mine = [job for job in jobs if self._is_ours(job[1])]
+        mine: list[tuple[str, str, int]] = []
+        for position in registries:
+            jobs = [(member, member.split(":")[0], position) for member in self._members(position, registries)]
+            mine += [
+                job for job, is_ours in zip(jobs, self._are_ours([job[1] for job in jobs]), strict=True) if is_ours
+            ]
         names = [queue.lane(lane), queue.intermediate(lane), *registries.values(), keys.abandoned]
         names += [queue.job(job_id) for _, job_id, _ in mine]
         return int(self._sweep(names, {"jobs": [list(job) for job in mine]}))
@@ -106,7 +109,9 @@ class Sweep:
         now_s = time.time() if self._clock is None else self._clock() / US
         return int(now_s // EVERY.total_seconds())
 
-    def _is_ours(self, job_id: str) -> bool:
-        with translate_outages():
-            data: Any = self._client.hget(self._queue.job(job_id), "data")
-        return data is not None and names_us(data)
+    def _are_ours(self, job_ids: Sequence[str]) -> list[bool]:
+        with translate_outages(), self._client.pipeline(transaction=False) as pipe:
+            for job_id in job_ids:
+                pipe.hget(self._queue.job(job_id), "data")
+            answers: list[Any] = pipe.execute()
+        return [data is not None and names_us(data) for data in answers]

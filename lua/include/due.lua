@@ -2,7 +2,7 @@
 -- dead workers left.
 -- One call looks at a bounded number of them; the next call looks at the others.
 --
--- `at` as in include/intake.lua, with the keys reopening, turns, pause and those of include/lines.lua; due, new and undecided of
+-- `at` as in include/intake.lua, with the keys reopening, turns, pause, beat and those of include/lines.lua; due, new and undecided of
 -- the call, and is_stopped: everything is paused by hand.
 local due = module(function(due)
   due.heads_of = {} -- scopes of which this call took heads
@@ -317,8 +317,21 @@ local due = module(function(due)
     return most
   end
 
-  -- Takes what is due, as far as the worker can post. While posting is paused, it takes one event as the probe, another one
-  -- each time. So in an outage or an operator pause it looks at the lines first, which hold the events that were not tried.
+  -- How many of `most` places timers leave to lines while both are due: half of them. The place of an odd number that is over
+  -- goes to the one and the other by turns.
+  local function kept_for_lines(at, most)
+    if most == 0 or plan.zlowest(at.lines) > at.now or plan.zlowest(at.timers) > at.now then
+      return 0
+    elseif most % 2 == 0 then
+      return most / 2
+    end
+    local get_more = plan.hget(at.beat, 'lines') == '1'
+    plan.hset(at.beat, 'lines', get_more and '0' or '1')
+    return math.floor(most / 2) + (get_more and 1 or 0)
+  end
+
+  -- Takes what is due, as far as the worker can post. Very many timers keep no line waiting until all of them have been taken.
+  -- While posting is paused, it takes one event as the probe, another one each time. So in an outage or an operator pause it looks at the lines first, which hold the events that were not tried.
   -- Returns how many more might have been taken.
   function due.take_due(at, opened)
     local most = at.is_stopped and 0 or at.due
@@ -329,7 +342,9 @@ local due = module(function(due)
     if is_paused and (pause.kind(at) == 'outage' or pause.kind(at) == 'operator') then
       return take_timers(at, take_lines(at, most, opened), true)
     end
-    return take_lines(at, take_timers(at, most, is_paused), opened)
+    local kept = is_paused and 0 or kept_for_lines(at, most)
+    local left = take_lines(at, take_timers(at, most - kept, is_paused) + kept, opened)
+    return kept > 0 and take_timers(at, left, is_paused) or left
   end
 
   -- Takes events that dead or stopped workers left.

@@ -16,7 +16,7 @@ local leases = module(function(leases)
   leases.POISON_DEATHS = 2 -- workers that died with an event, from which on it is taken alone
   local GRACE_US = 2000000
   local STEPPED_US = 1000000 -- a step back of the clock by this or less is ignored
-  local PAGE = 200 -- events that one call takes over
+  leases.PAGE = 200 -- events that one call takes over
   local MOST_LEASES = 1000 -- leases that one call looks at, or shortens after a step back
   local MOST_PLACE = 256 -- characters of Slack's id of a channel
 
@@ -158,13 +158,13 @@ local leases = module(function(leases)
     lines.free_all(at, id)
   end
 
-  -- Takes over a page of the events of an owner whose lease has ended. Returns whether these were all. An event whose post
+  -- Takes over up to `most` events of an owner whose lease has ended. Returns how many, and whether these were all. An event whose post
   -- was under way is to be reconciled, and keeps its slots. An event that was being reconciled waits on a timer again. An
   -- event out of a category's line goes back there. Any other event is requeued.
-  function leases.take_over(at, owner, theirs)
-    local ids = redis.call('SRANDMEMBER', theirs, PAGE + 1)
-    local is_all = #ids <= PAGE
-    ids[PAGE + 1] = nil
+  function leases.take_over(at, owner, theirs, most)
+    local ids = redis.call('SRANDMEMBER', theirs, most + 1)
+    local is_all = #ids <= most
+    ids[most + 1] = nil
     for _, id in ipairs(ids) do
       local header, payload, malformed = record.read(at, id)
       plan.srem(theirs, id)
@@ -190,7 +190,7 @@ local leases = module(function(leases)
       plan.zrem(at.leases, owner)
       deferred.decided(at, owner)
     end
-    return is_all
+    return #ids, is_all
   end
 
   -- Deletes the tally of a buffered single (include/digest.lua): the event leaves the place where it waits.

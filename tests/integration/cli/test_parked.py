@@ -14,9 +14,11 @@ from urllib.parse import quote
 
 import pytest
 
+from dispatcher.cli.parked import light
 from dispatcher.core.event import job_id_for
 from dispatcher.settings.limits_file import read_limits
 from dispatcher.store.audit import Audit
+from dispatcher.store.parked_events import ParkedFilter
 from tests.support.commands import ended, run, run_typing, started
 from tests.support.delay_proxy import DelayProxy
 from tests.support.in_process import InProcess
@@ -306,3 +308,16 @@ def test_a_cancel_whose_answer_is_lost_does_not_send_the_operator_on_to_others(
     assert (result.code, stage.total("dropped"), len(parked(stage))) == (69, 1, 2)
     said = "0 cancelled; whether the next ones were is not known: 'dispatcher parked list' shows what still waits\n"
     assert result.err.endswith(said)
+
+
+def test_until_all_are_cancelled_only_what_the_question_names_is_kept_of_each(stage: Stage, waiting: list[str]) -> None:
+    found = list(stage.parked_events.find(ParkedFilter()))
+    assert sorted(each.id for each in found) == sorted(map(job_id_for, waiting))
+    for each in found:
+        kept = light(each)
+        assert (kept.id, kept.explanation.category, kept.explanation.reason) == (
+            each.id, each.explanation.category, each.explanation.reason,
+        )  # fmt: skip
+        assert len(repr(kept)) < 1_000
+        assert each.explanation.text is not None
+        assert each.explanation.text not in repr(kept)

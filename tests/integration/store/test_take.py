@@ -509,6 +509,19 @@ def test_a_lease_that_ran_out_and_was_not_taken_over_still_settles(stage: Stage)
     assert stage.total("sent") == 1
 
 
+def test_one_call_takes_over_two_hundred_events_of_all_dead_workers_together(stage: Stage) -> None:
+    owners = ("ann", "bea", "cat", "dan")
+    for name in owners:
+        stage.send(*(f"{name}-{n}" for n in range(90)))
+        stage.worker(name).take()
+    bob = stage.worker("bob")
+    keep_beating(stage, 30, "bob")
+    assert bob.taken(new=500) == []
+    assert sum(stage.redis.scard(stage.keys.leased(name)) for name in owners) == 160
+    assert len(bob.taken(new=500)) == 360
+    assert stage.snapshot().leases.keys() == {"bob"}
+
+
 def test_the_events_of_many_dead_workers_are_taken_over_in_old_order(stage: Stage) -> None:
     owners = [f"owner{n}" for n in range(9)]
     for n, owner in enumerate(reversed(owners)):
