@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Final, TypeAlias
 
 from dispatcher.core import explain
@@ -32,6 +33,9 @@ from dispatcher.store.snapshot import Pause, PausedByHand, read_by_hand, read_pa
 from dispatcher.store.versions import content_of
 
 _LANES: Final = tuple(Lane)
+_AT_ONCE: Final = 250
+"""Ids that one question is about; each may be two names on the queue."""
+
 
 FEWEST: Final = 4
 """So many characters of an id are needed to find it by its beginning."""
@@ -182,6 +186,16 @@ class Explanations:
     def explain(self, event_id: str) -> Explanation:
         """What happened to the event of an id: the producer's, or the one on the queue."""
         return the_one(self.find(ids_of(event_id), payloads=True), event_id)
+
+    def explain_each(self, event_ids: Sequence[str]) -> list[Explanation]:
+        """As ``explain`` of each id, with one question for a page of them; without texts and labels."""
+        told: list[Explanation] = []
+        for begin in range(0, len(event_ids), _AT_ONCE):
+            names = {id_: ids_of(id_) for id_ in event_ids[begin : begin + _AT_ONCE]}
+            findings = self.find([*dict.fromkeys(chain.from_iterable(names.values()))])
+            found = {each.id: each for each in findings.found}
+            told += [the_one(replace(findings, found=[found[each] for each in names[id_]]), id_) for id_ in names]
+        return told
 
     def explain_beginning(self, text: str) -> Explanation:
         """As ``explain``, or else of the only id on the queue that begins with the text, from 4 characters on."""

@@ -197,6 +197,10 @@ class ParkedEvents:
         """Where an event is that was asked for by an id, parked or not."""
         return self._explanations.explain(event_id)
 
+    def explain_each(self, event_ids: Sequence[str]) -> list[Explanation]:
+        """Where each of these distinct ids is, parked or not; without texts and labels."""
+        return self._explanations.explain_each(event_ids)
+
     def cancel(self, parked: Iterable[ParkedEvent], who: str) -> list[tuple[Cancelled, Settlement]]:
         """End the events, each in one step, all in one call: dropped, ``cancelled``, by whoever it is.
 

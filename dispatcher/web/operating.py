@@ -372,7 +372,7 @@ def wanted_of(asked: Asked, who: str, start_us: int | None) -> Wanted:
 
 def _parked_of(events: ParkedEvents, ids: Sequence[str]) -> tuple[Iterator[Sequence[ParkedEvent]], str]:
     """Those of the ids that are parked, read a page at a time, and in words which they are."""
-    told = [each for each in map(events.explain, dict.fromkeys(ids)) if each.state is State.PARKED]
+    told = [each for each in events.explain_each([*dict.fromkeys(ids)]) if each.state is State.PARKED]
     pages = (told[begin : begin + PAGE] for begin in range(0, len(told), PAGE))
     return (events.by_ids([each.job_id for each in page]) for page in pages), ids_in_words([each.id for each in told])
 

@@ -162,6 +162,16 @@ def test_large_events_are_explained_page_by_page_and_two_names_of_one_at_once(re
     assert effort.scripts == 1
 
 
+def test_where_very_many_ids_are_is_asked_page_by_page(crowd: Database) -> None:
+    explanations = Explanations(crowd, KEYS, QUEUE)
+    ids = [id_.decode() for id_ in crowd.zrange(KEYS.parked, 0, 399)] + [f"no id {n}" for n in range(100)]
+    with counted(crowd) as effort:
+        told = explanations.explain_each(ids)
+    assert effort.scripts <= 3, "it is loaded at most once"
+    assert [each.id for each in told] == ids
+    assert [each.state for each in told] == [explanations.explain(id_).state for id_ in ids]
+
+
 def test_when_events_behind_very_many_lines_find_room_is_told_by_two_short_scripts(crowd: Database) -> None:
     waiting = [id_ for id_ in crowd.zrange(KEYS.parked, 0, -1) if id_.startswith(b"audits-")][-64:]
     policy = read_limits(LIMITS, "limits.yaml").policy
