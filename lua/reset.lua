@@ -31,7 +31,7 @@ for _, scope in ipairs(scopes) do
   redis.call('ZCARD', scope.promises)
   scope.windows = {} -- nothing stands in the way of those who wait
   waiters.ring_behind(scope, 0, call.bells)
-  plan.write('DEL', scope.key)
+  plan.write('UNLINK', scope.key)
 end
 plan.commit()
 return forgotten

@@ -574,7 +574,7 @@ local plan = module(function(plan)
   function plan.commit(drained)
     local commands, removing = {}, {}
     for key in pairs(wiped) do
-      commands[#commands + 1] = { 'DEL', key }
+      commands[#commands + 1] = { 'UNLINK', key } -- a large key is freed beside the server's work
     end
     for key, counts in pairs(counters) do
       note_counts(commands, key, counts)

@@ -13,6 +13,8 @@ def test_the_shipped_redis_conf_sets_what_the_books_rely_on() -> None:
         "maxmemory-policy": "noeviction",
         "hash-max-listpack-value": "1024",
         "hash-max-listpack-entries": "64",
+        "lazyfree-lazy-expire": "yes",
+        "lazyfree-lazy-server-del": "yes",
         "no-appendfsync-on-rewrite": "no",
         "save": "",
         "timeout": "0",

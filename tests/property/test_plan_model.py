@@ -536,3 +536,13 @@ def test_what_a_call_has_read_or_counted_of_a_hash_it_does_not_ask_for_again(red
     stats = redis.info("commandstats")
     assert [stats[f"cmdstat_{name}"]["calls"] for name in ("hgetall", "hexists")] == [1, 50]
     assert stats["cmdstat_hlen"]["calls"] <= 2
+
+
+def test_a_key_that_is_deleted_is_freed_beside_the_work_of_the_server(redis: Database) -> None:
+    redis.set("number", "7")
+    redis.config_resetstat()
+    planned(redis, [("del", "number")])
+    stats = redis.info("commandstats")
+    assert "cmdstat_del" not in stats
+    assert stats["cmdstat_unlink"]["calls"] == 1
+    assert contents(redis) == {}

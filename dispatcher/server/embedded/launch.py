@@ -25,6 +25,8 @@ _ARGUMENTS: Final = (
     *("--aof-use-rdb-preamble", "no"),
     *("--maxmemory-policy", "noeviction"),
     *SMALL_HASHES,
+    # Large keys are freed beside its work.
+    *("--lazyfree-lazy-expire", "yes", "--lazyfree-lazy-server-del", "yes"),
     *("--daemonize", "no", "--loglevel", "notice"),
 )
 

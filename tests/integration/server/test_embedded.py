@@ -304,6 +304,8 @@ def test_the_server_listens_on_a_private_socket_alone_and_keeps_what_it_is_told(
         "maxmemory-policy": "noeviction",
         "hash-max-listpack-value": "1024",
         "hash-max-listpack-entries": "64",
+        "lazyfree-lazy-expire": "yes",
+        "lazyfree-lazy-server-del": "yes",
     }
     with (
         EmbeddedServer.join(data_dir) as server,
