@@ -262,13 +262,27 @@ local silences = module(function(silences)
     end
   end
 
+  local with_firing -- silences that have suppressed what is firing: read once in a call, which adds none
+
+  local function ids_with_firing(at)
+    if not with_firing then
+      with_firing = {}
+      for _, id in ipairs(silences.ids(at)) do
+        if redis.call('EXISTS', at.firing_prefix .. id) == 1 then
+          with_firing[#with_firing + 1] = id
+        end
+      end
+    end
+    return with_firing
+  end
+
   -- What a subject tells of was over at `instant`. A silence that lasts until nothing is firing any more may end with it. An
   -- instant that lies ahead is from before a step back of the clock: it counts as earlier.
   function silences.resolve(at, name, instant)
     local ended = {}
-    for _, id in ipairs(silences.ids(at)) do
+    for _, id in ipairs(ids_with_firing(at)) do
       local key = at.firing_prefix .. id
-      local since = plan.zscore(key, name)
+      local since = plan.zscore(at.endings, id) and plan.zscore(key, name) -- unless this call has ended it
       if since and (since <= instant or since > at.now) then
         plan.zrem(key, name)
         local row = silences.row(at, id)

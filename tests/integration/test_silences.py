@@ -16,7 +16,8 @@ from dispatcher.core.matchers import parse_matchers
 from dispatcher.core.once import Once
 from dispatcher.core.policy import CategoryRule, OnLimit
 from dispatcher.core.posts import Receipt, Rejected, Retryable
-from dispatcher.core.states import Absent, DeadLettered, Dropped, ScanResult
+from dispatcher.core.recovery import recovery_of
+from dispatcher.core.states import Absent, Candidate, DeadLettered, Dropped, Leased, ScanResult
 from dispatcher.core.units import US
 from dispatcher.logs.event_log import build_event_log
 from dispatcher.store.dead_letters import DeadLetters, Filter
@@ -1053,3 +1054,21 @@ def test_a_take_tells_of_silences_where_they_have_changed_and_a_worker_keeps_the
     assert [each.id for each in ann.take().silences.each] == ["2"]
     stage.redis.flushall()
     assert ann.take().silences.each == ()
+
+
+def test_a_call_with_many_recoveries_reads_once_which_silences_there_are(stage: Stage, ann: Worker) -> None:
+    for n in range(5):
+        silence(stage, f"host=other{n}", until_resolved=True)
+    id_ = silence(stage, "host=db1", until_resolved=True)
+    for n in range(30):
+        stage.send(f"f{n}", labels={"host": "db1"}, dedup_key=f"key {n}")
+    ann.run()
+    assert suppressed(stage)[id_] == 30
+    for n in range(30):
+        stage.send(f"r{n}", dedup_key=f"key {n}", status="resolved")
+    batch = [each for each in ann.take().batch if isinstance(each, Leased)]
+    recoveries = [recovery_of(Candidate(each, ann.policy.terms(each)), ann.policy, can_edit=True) for each in batch]
+    stage.redis.config_resetstat()
+    ann.outbox.recover(recoveries)
+    assert stage.redis.info("commandstats")["cmdstat_zrangebyscore"]["calls"] <= 3
+    assert stage.silencing.get(id_) is None
