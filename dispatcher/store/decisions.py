@@ -18,7 +18,7 @@ from dispatcher.server.connection import Client, server_us, translate_outages
 from dispatcher.server.keys import Keys
 
 _PAGE: Final = 20
-"""Entries in one read; each holds what ended in one call of a script."""
+"""Entries in one read; each holds what ended in one call of a script. A search begins with one, and doubles that."""
 
 _PART: Final = 500
 _BEGIN: Final = "0-0"
@@ -149,17 +149,17 @@ class Decisions:
 
     def _backwards(self, log: str, last: int, looked: int) -> Iterator[tuple[Decision, int, int]]:
         """From an entry back, without the first of its decisions; each with its entry and its number there."""
-        begin = str(last)
+        begin, count = str(last), 1
         while True:
             with translate_outages():
-                rows: Any = self._client.xrevrange(log, begin, count=_PAGE)
+                rows: Any = self._client.xrevrange(log, begin, count=count)
             for entry in rows:
                 number = int(entry[0].partition(b"-")[0])
                 found = enumerate(reversed(_decisions_of(entry)), 1)
                 yield from ((each, number, n) for n, each in found if number < last or n > looked)
-            if len(rows) < _PAGE:
+            if len(rows) < count:
                 return
-            begin = f"({rows[-1][0].decode()}"
+            begin, count = f"({rows[-1][0].decode()}", min(2 * count, _PAGE)
 
 
 def _number_of(place: str) -> int:

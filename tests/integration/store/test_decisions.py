@@ -18,7 +18,7 @@ from dispatcher.core.states import GRACE_US, Leased
 from dispatcher.core.transitions import after_post
 from dispatcher.core.units import US
 from dispatcher.errors import GateUnavailable
-from dispatcher.store.decisions import Position
+from dispatcher.store.decisions import Decisions, Position
 from dispatcher.store.leases import Outbox
 from tests.support.doubles import START_US, Told
 from tests.support.servers import Database, RedisServer
@@ -329,3 +329,15 @@ def test_later_decisions_do_not_change_what_follows_a_place(stage: Stage) -> Non
         ann.run()
     assert found == kept
     assert list(stage.decisions.behind(place)) == []
+
+
+def test_who_looks_for_the_newest_decision_reads_few_of_very_many(stage: Stage) -> None:
+    pairs = {f'{START_US} ["dropped","errors","limit:category",null,{{}}]': " ".join(f"e{n}" for n in range(1_000))}
+    for n in range(1, 31):
+        stage.redis.xadd(stage.keys.decision_logs[0], pairs, id=f"{1_000 * n}-0")
+    decisions = Decisions(stage.redis, stage.keys)
+    before = stage.redis.info("stats")["total_net_output_bytes"]
+    assert next(decisions.suppressed()).id == "e999"
+    read = stage.redis.info("stats")["total_net_output_bytes"] - before
+    assert 4_000 < read < 40_000, "one entry has 4,890 bytes"
+    assert sum(1 for _ in decisions.suppressed()) == 30_000
