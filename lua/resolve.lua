@@ -2,7 +2,7 @@
 -- about it is to be edited, and the keys that it took are free.
 --
 -- @keys events leased parked lines timers totals names awaited deferred deciding freed wake seen limited limited_older limited_log
--- @keys scheduled editable silences silencing endings tallies seq posting requeued
+-- @keys scheduled editable silences silencing endings tallies seq posting requeued reopening
 -- @prefixes line waits scope minute subject tally firing
 -- KEYS      as in take.lua, and editable ZSET subject -> when its message was posted (include/subjects.lua)
 -- ARGV[1]   JSON {"now": us | absent, "owner", "remember_us",

@@ -1,6 +1,6 @@
 -- Begins a silence, or ends one before its time: what matches it is suppressed, or waits, when a worker takes it.
 --
--- @keys silences silencing endings tallies events parked lines timers deciding freed wake scheduled names seq totals
+-- @keys silences silencing endings tallies events parked lines timers deciding freed wake scheduled names seq totals reopening
 -- @prefixes waits tally firing
 -- KEYS      silences, silencing HASH, endings ZSET  see include/silences.lua; the first and the last live as long as their members,
 --           silencing is permanent

@@ -90,14 +90,16 @@ local digest = module(function(digest)
     return record.next_seqs(at, 1) + 1
   end
 
-  -- Digest messages that wait for this reason ask again now.
+  -- Digest messages that wait for this reason ask again now. Returns whether these were all: one call looks at MOST_TALLIES.
   function digest.ask_again(at, reason)
+    local is_all = redis.call('SCARD', at.tallies) <= MOST_TALLIES
     for _, id in ipairs(plan.smembers(at.tallies, MOST_TALLIES)) do
       local is_later = not string.find(id, '^repeat:') and (plan.zscore(at.timers, id) or 0) > at.now
       if is_later and string.find(plan.hget(at.events, id) or '', '"why":["' .. reason, 1, true) then
         plan.zadd(at.timers, at.now, id)
       end
     end
+    return is_all
   end
 
   -- Parks a digest message on its timer; `is_quiet`: until quiet hours end.

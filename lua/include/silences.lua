@@ -18,7 +18,8 @@
 -- A silence ends in one step: it leaves `silences`, what waits for its end goes on, and its report is parked. The report is a
 -- digest message 'silence:ID', for one that has nothing to report too: workers that took events before the end may still count them.
 --
--- `at` names the keys above and those of include/deferred.lua and include/digest.lua; tally_prefix and firing_prefix; and now.
+-- `at` names the keys above and those of include/deferred.lua and include/digest.lua, reopening and wake; tally_prefix and
+-- firing_prefix; and now.
 -- A `silenced` of a call: {"ids": [the silence that suppresses the event, others that match it, ...], "to": the event's channel,
 -- "fires": true of an event that tells of a failure and says which | absent}.
 local silences = module(function(silences)
@@ -43,7 +44,10 @@ local silences = module(function(silences)
 
   -- Notes that `silences` has changed, and which categories it names. Digest messages that wait for the end of one ask again.
   function silences.changed(at)
-    digest.ask_again(at, 'silenced')
+    if not digest.ask_again(at, 'silenced') then
+      plan.hset(at.reopening, 'silenced', digits(at.now) .. ' 0') -- the next takes let the others ask, a page each
+      plan.ring(at.wake)
+    end
     local names, known, first = {}, {}, {}
     local function note_first(field, from)
       first[field] = math.min(first[field] or from, from)

@@ -28,6 +28,7 @@ from dispatcher.store.silences import Preview, TooManySilences, Wanted, preview
 from dispatcher.worker.housekeeping import Housekeeping
 from tests.support.deferral import category_line, keep_beating, opens_at, send
 from tests.support.doubles import START_US
+from tests.support.quiet_stage import FREE, QuietStage
 from tests.support.servers import Database
 from tests.support.stage import BACKOFF_US, UNPACED, Stage, Worker, policy_of, sentence
 
@@ -923,6 +924,27 @@ def test_a_digest_that_a_silence_holds_back_is_posted_when_the_silence_ends_earl
     assert unmute(stage, "told")
     ann.run()
     assert ann.desk.posts == ["a", "b", "digest:told#7"]
+
+
+def test_the_early_end_of_a_silence_wakes_a_digest_that_waits_among_very_many_counts_of_repeats(
+    stage: Stage, redis: Database
+) -> None:
+    rule = replace(stage.policy.rule("kept"), on_limit=OnLimit.DIGEST)
+    quiet = QuietStage(redis, FREE)
+    quiet.policy = replace(stage.policy, categories={**stage.policy.categories, "told": rule})
+    ann = quiet.worker()
+    send(quiet, *"abcdef", category="told")
+    ann.run()
+    id_ = silence(quiet, "category=told", reports=False)
+    quiet.clock.forward(HOUR_S / 2)
+    ann.run()
+    redis.sadd(quiet.keys.tallies, *(f"repeat:errors:{n}" for n in range(30_000)))
+    redis.delete(quiet.keys.wake)
+    assert expire(quiet, id_)
+    assert redis.llen(quiet.keys.wake) == 1
+    ann.run()
+    assert ann.desk.posts == ["a", "b", "digest:told#7"]
+    assert redis.exists(quiet.keys.reopening) == 0
 
 
 def test_an_event_that_finds_no_place_to_wait_for_the_end_of_a_silence_is_counted_by_it(
