@@ -322,12 +322,14 @@ local due = module(function(due)
   local function kept_for_lines(at, most)
     if most == 0 or plan.zlowest(at.lines) > at.now or plan.zlowest(at.timers) > at.now then
       return 0
-    elseif most % 2 == 0 then
-      return most / 2
+    end
+    local half = math.floor(most / 2)
+    if most == 2 * half then
+      return half
     end
     local get_more = plan.hget(at.beat, 'lines') == '1'
     plan.hset(at.beat, 'lines', get_more and '0' or '1')
-    return math.floor(most / 2) + (get_more and 1 or 0)
+    return half + (get_more and 1 or 0)
   end
 
   -- Takes what is due, as far as the worker can post. Very many timers keep no line waiting until all of them have been taken.

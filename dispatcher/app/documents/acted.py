@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Final
 
 from dispatcher.core.rendering import one_line
@@ -27,7 +28,13 @@ def letter_of(letters: DeadLetters, id_: str) -> DeadLetter | None:
 
 def letters_of(letters: DeadLetters, ids: Iterable[str]) -> tuple[list[DeadLetter], list[str]]:
     """The dead letters of ids, each once and the oldest first; and the ids that have one."""
-    found = {id_: letter for id_ in ids if (letter := letter_of(letters, id_)) is not None}
+    names = {id_: ids_of(id_) for id_ in ids}
+    kept = letters.get_each([*dict.fromkeys(chain.from_iterable(names.values()))])
+    found = {
+        id_: next(kept[each] for each in known if each in kept)
+        for id_, known in names.items()
+        if not kept.keys().isdisjoint(known)
+    }
     distinct = {letter.entry: letter for letter in found.values()}
     return sorted(distinct.values(), key=lambda letter: (letter.at_us, letter.entry)), [*found]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from redis import ResponseError
 
-from dispatcher.core.event import Event
+from dispatcher.app.documents.acted import letters_of
+from dispatcher.core.event import Event, job_id_for
 from dispatcher.core.limits import Bounds
 from dispatcher.core.policy import OnLimit, again_after_us
 from dispatcher.core.posts import Ambiguous, Rejected
@@ -165,6 +166,18 @@ def test_a_letter_of_an_earlier_version_counts_no_bytes(stage: Stage, letters: D
     assert letters.purge(letters.find(Filter(reason="invalid"))) == 1
     assert [each.id for each in letters.find(Filter())] == ["a"]
     assert stage.letters_bytes() == counted
+
+
+def test_the_letters_of_many_ids_are_read_page_by_page(stage: Stage, letters: DeadLetters) -> None:
+    ids = [f"e{n}" for n in range(48)]
+    bury(stage, *ids, "no letter/asked")
+    stage.redis.config_resetstat()
+    found, known = letters_of(letters, [*ids, "none", "no letter/asked", "e3"])
+    assert sorted(each.id for each in found) == sorted([*ids, job_id_for("no letter/asked")])
+    assert known == [*ids, "no letter/asked"]
+    stats = stage.redis.info("commandstats")
+    assert "cmdstat_hget" not in stats
+    assert stats["cmdstat_hmget"]["calls"] <= 3
 
 
 def test_without_letters_there_are_no_bytes_of_them(stage: Stage, letters: DeadLetters) -> None:
