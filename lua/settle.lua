@@ -45,8 +45,8 @@
 --               "place": "line" | "timer" | "scan" (a timer that counts from the post) | "scheduled", "wait_us" | "begins_us",
 --               "deadline": string, "attempt", "unknown", "resent", "unconfirmed": how many history scans have failed, of an event
 --               with an unknown delivery status,
---               "why_parked": [reason, code | null] of an event on a timer; if a limit refused it and other limits are in force,
---               it goes at once,
+--               "why_parked": [reason, code | null] of an event on a timer; if a limit refused it, it
+--               goes at once where other limits are in force or it held no slots before,
 --             "tally": {"id", "key": position, "delay_us", "samples", "why": instead of the event's | absent} | absent: counts an event that a
 --               limit ends, or quiet hours until "until_us"; then "subject" is the name of what it is about; or
 --               {"key": position} of a digest message; its "told" says what it has done (include/digest.lua)}, ...],
@@ -83,6 +83,7 @@ local function park(event, header, payload)
   header.state, header.category, header.deadline = 'waiting', event.category, event.deadline
   header.attempt, header.unknown = event.attempt, event.unknown
   header.unconfirmed, header.resent = event.unconfirmed, event.resent
+  local asks_once_more = event.slots == 'hold' and not header.held -- held slots leave room that charged ones do not
   header.held = event.slots == 'hold' or nil
   if event.slots == 'hold' then
     leases.note_slots(at, header, event)
@@ -95,7 +96,7 @@ local function park(event, header, payload)
   elseif event.place ~= 'line' then
     local from = event.place == 'scan' and leases.marked(at, header) or at.now
     local is_limited = string.find(event.why_parked[1], '^limit:')
-    local instant = is_limited and is_stale and at.now or math.max(at.now, event.until_us or from + event.wait_us)
+    local instant = is_limited and (is_stale or asks_once_more) and at.now or math.max(at.now, event.until_us or from + event.wait_us)
     header.timer, header.why = true, event.why_parked
     if event.said and event.said.code and not event.scan then
       header.code = event.said.code

@@ -147,13 +147,32 @@ def test_what_older_limits_have_admitted_waits_for_room_in_lowered_ones(
     else:
         worker.deliver(worker.dispatch(undecided))
     worker.run()
-    assert stage.snapshot().parked == 5 - len(posted(stage))
+    assert (len(posted(stage)), stage.snapshot().parked) == (2, 3)
     for _ in range(3):
         before = len(posted(stage))
         stage.clock.now_us += HALF_HOUR_US
         worker.run()
         assert before < len(posted(stage)) <= min(before + 2, 5) or before == 5
     assert (sorted(posted(stage)), stage.total("sent"), stage.snapshot().parked) == (list("abcde"), 5, 0)
+
+
+@pytest.mark.parametrize(("newer", "first"), [("2/30m", 2), ("2/24h", 2), ("4/1h", 4)])
+def test_what_older_limits_have_admitted_and_lowered_ones_have_room_for_goes_at_once(
+    stage: Stage, ann: Worker, bob: Worker, newer: str, first: int
+) -> None:
+    """Though the timers that waited for a limit have asked again before it has one: another worker took."""
+    ann.follow(stage.put_in_force(limits("5/30m")))
+    send(stage, *"abcde")
+    published = change_behind_the_gate(stage, limits(newer, together="100/24h"))
+    undecided = overtaken(ann, ann.take().batch).undecided
+    for worker in (ann, bob):
+        worker.follow(published[0])
+    assert (bob.take().batch, stage.redis.exists(stage.keys.reopening)) == ([], 0)
+    ann.deliver(ann.dispatch(undecided))
+    assert (posted(stage), stage.snapshot().parked) == ([], 5)
+    ann.run()
+    assert posted(stage) == list("abcde")[:first]
+    assert ann.take().batch == [], "each asked once more, and then waits for its time"
 
 
 @pytest.mark.parametrize("dies", [False, True], ids=["overtaken", "its worker dies"])
