@@ -45,7 +45,7 @@
 --               "place": "line" | "timer" | "scan" (a timer that counts from the post) | "scheduled", "wait_us" | "begins_us",
 --               "deadline": string, "attempt", "unknown", "resent", "unconfirmed": how many history scans have failed, of an event
 --               with an unknown delivery status,
---               "why_parked": [reason, code | null] of an event on a timer; if a limit refused it, it
+--               "why_parked": [reason, code | null] of an event on a timer; if a limit or `once` refused it, it
 --               goes at once where other limits are in force or it held no slots before,
 --             "tally": {"id", "key": position, "delay_us", "samples", "why": instead of the event's | absent} | absent: counts an event that a
 --               limit ends, or quiet hours until "until_us"; then "subject" is the name of what it is about; or
@@ -95,7 +95,7 @@ local function park(event, header, payload)
     plan.zadd(at.scheduled, event.begins_us, event.id)
   elseif event.place ~= 'line' then
     local from = event.place == 'scan' and leases.marked(at, header) or at.now
-    local is_limited = string.find(event.why_parked[1], '^limit:')
+    local is_limited = string.find(event.why_parked[1], '^limit:') or event.why_parked[1] == 'repeat'
     local instant = is_limited and (is_stale or asks_once_more) and at.now or math.max(at.now, event.until_us or from + event.wait_us)
     header.timer, header.why = true, event.why_parked
     if event.said and event.said.code and not event.scan then

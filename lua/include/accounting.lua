@@ -52,7 +52,7 @@ local accounting = module(function(accounting)
     return 'other'
   end
 
-  local FOR = { ['limit:global'] = 'limit', ['limit:category'] = 'limit', ['limit:label'] = 'limit', reconcile = 'retry' }
+  local FOR = { ['limit:global'] = 'limit', ['limit:category'] = 'limit', ['limit:label'] = 'limit', ['repeat'] = 'limit', reconcile = 'retry' }
   local TELLS = { scheduled = 0, pace = 1, retry = 2, cooldown = 3, paused = 4, silenced = 4, quiet = 5, limit = 6 }
 
   local function count_parked(at, header, name, by)

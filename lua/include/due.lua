@@ -9,7 +9,7 @@ local due = module(function(due)
   local PAGE = 32 -- lines, and timers, that one call looks at beyond the number asked for
   local EXPIRED = 50
   local REOPENED = 25
-  local HELD_UP_BY = { timers = { 'limit:', 'quiet' }, paused = { 'paused' }, silenced = { 'silenced' } } -- reasons of what asks again
+  local HELD_UP_BY = { timers = { 'limit:', 'repeat', 'quiet' }, paused = { 'paused' }, silenced = { 'silenced' } } -- reasons of what asks again
   local SCAN_GAP_US = 1200000
   local MOST_BEHIND = 16 -- after so many heads that wait for the decisions of other workers, a later call looks at the rest
   local alone, behind, behind_count, old_waits, is_cut = false, nil, 0, false, false
@@ -38,7 +38,7 @@ local due = module(function(due)
   end
 
   -- Lets lines and timers ask again, a page in each call. `reopening` says how far that is: "lines" (all lines), "scopes"
-  -- (only lines of scopes), "timers" (only of what a limit or quiet hours hold up), "paused" (only timers of events whose answer
+  -- (only lines of scopes), "timers" (only of what a limit, `once` or quiet hours hold up), "paused" (only timers of events whose answer
   -- asked for an operator) and "silenced" (only of digest messages that wait for the end of a silence) hold "SCORE OFFSET". After a step back of the clock all timers must come sooner by that time: "back" holds
   -- "SCORE OFFSET US", and "silences" how far the clock was stepped back. "shared" (lines that wait for this scope) holds a rank.
   -- Returns whether it is done.

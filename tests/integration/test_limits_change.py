@@ -175,6 +175,29 @@ def test_what_older_limits_have_admitted_and_lowered_ones_have_room_for_goes_at_
     assert ann.take().batch == [], "each asked once more, and then waits for its time"
 
 
+@pytest.mark.parametrize("is_stale", [False, True], ids=["parked before", "parked after"])
+def test_a_repeat_by_newer_limits_goes_at_once_when_older_ones_are_in_force_again(
+    stage: Stage, ann: Worker, *, is_stale: bool
+) -> None:
+    """It was admitted, so it waits. The books say that it waits for a limit."""
+    older, newer = limits("5/30m"), limits("5/30m", more=", once: {per: 24h}")
+    ann.follow(stage.put_in_force(older))
+    send(stage, "a", "b", dedup_key="db1")
+    published = change_behind_the_gate(stage, newer)
+    undecided = overtaken(ann, ann.take().batch).undecided
+    ann.follow(published[0])
+    started = ann.dispatch(undecided)
+    if not is_stale:
+        ann.deliver(started)
+        ann.run()
+        assert (posted(stage), stage.total("parked errors limit")) == (["a"], 1)
+    ann.follow(stage.put_in_force(older))
+    if is_stale:
+        ann.deliver(started)
+    ann.run()
+    assert (posted(stage), stage.snapshot().parked) == (["a", "b"], 0)
+
+
 @pytest.mark.parametrize("dies", [False, True], ids=["overtaken", "its worker dies"])
 @pytest.mark.parametrize(
     "more",
