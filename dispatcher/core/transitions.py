@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, assert_never
 
-from dispatcher.core.limits import HOLDING_US, Denied, Kind, Reason, all_scopes, is_repeat, refused_by
+from dispatcher.core.limits import HOLDING_US, Denied, Kind, Reason, all_scopes, is_once, is_repeat, refused_by
 from dispatcher.core.policy import EDITS, Backoff, OnLimit, Policy, is_quiet_line, limit_reason, quiet_line
 from dispatcher.core.posts import Ambiguous, Paused, PostResult, RateLimitedBySlack, Receipt, Rejected, Retryable
 from dispatcher.core.quiet import QuietThen
@@ -240,10 +240,12 @@ def taken_again(leased: Leased) -> Leased:
 def admitted_before(candidate: Candidate) -> Leased:
     """The event for other limits than those that have admitted it: these may let it wait, and do not drop it.
 
-    One that asked for no slot, as an edit or where there was no limit, is decided as before.
+    One that asked for no slot of a limit, as an edit or where there was no limit, is decided as before: a slot for what
+    it is about says nothing of this.
     """
     leased = taken_again(candidate.leased)
-    return leased._replace(held=True) if candidate.terms.scopes else leased
+    has_slots = any(not is_once(scope) for scope in all_scopes(candidate.terms.scopes))
+    return leased._replace(held=True) if has_slots else leased
 
 
 def may_stand_by(candidate: Candidate) -> bool:

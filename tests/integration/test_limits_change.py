@@ -222,6 +222,27 @@ def test_what_older_limits_have_admitted_is_posted_whatever_newer_ones_say_of_ne
 
 
 @pytest.mark.parametrize("dies", [False, True], ids=["overtaken", "its worker dies"])
+def test_what_no_limit_has_admitted_is_decided_by_the_newer_limits(
+    stage: Stage, ann: Worker, bob: Worker, *, dies: bool
+) -> None:
+    """A slot for what an event is about is none of a limit."""
+    older = f"{CHANNEL}global: {{limits: []}}\ndefaults: {{limits: [], once: {{per: 1h}}}}\n"
+    ann.follow(stage.put_in_force(older))
+    send(stage, "a", dedup_key="db1")
+    published = change_behind_the_gate(stage, older + 'quiet: {day: {times: ["01:00-23:00"], zone: UTC, then: drop}}\n')
+    undecided = overtaken(ann, ann.take().batch).undecided
+    worker = bob if dies else ann
+    worker.follow(published[0])
+    if dies:
+        keep_beating(stage, LEASE_US // US, "bob")
+        worker.run()
+    else:
+        worker.deliver(worker.dispatch(undecided))
+    assert (posted(stage), stage.total("dropped errors quiet")) == ([], 1)
+    assert stage.redis.keys("*:scope:once:*") == []
+
+
+@pytest.mark.parametrize("dies", [False, True], ids=["overtaken", "its worker dies"])
 def test_a_head_that_older_limits_have_admitted_stands_in_line_no_more(
     stage: Stage, ann: Worker, bob: Worker, *, dies: bool
 ) -> None:

@@ -110,14 +110,21 @@ RULES: Final = (
     Rule(
         "core: other limits drop what was admitted",
         "dispatcher/core/transitions.py",
-        "    return leased._replace(held=True) if candidate.terms.scopes else leased\n",
+        "    return leased._replace(held=True) if has_slots else leased\n",
         "    return leased\n",
+        "tests/integration/test_limits_change.py",
+    ),
+    Rule(
+        "core: a slot for what an event is about counts as one of a limit",
+        "dispatcher/core/transitions.py",
+        "    has_slots = any(not is_once(scope) for scope in all_scopes(candidate.terms.scopes))\n",
+        "    has_slots = bool(candidate.terms.scopes)\n",
         "tests/integration/test_limits_change.py",
     ),
     Rule(
         "core: an event that asked for no slot counts as admitted",
         "dispatcher/core/transitions.py",
-        "    return leased._replace(held=True) if candidate.terms.scopes else leased\n",
+        "    return leased._replace(held=True) if has_slots else leased\n",
         "    return leased._replace(held=True)\n",
         "tests/integration/test_limits_change.py",
     ),
