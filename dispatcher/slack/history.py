@@ -217,7 +217,10 @@ class History:
         return _obstacle(read_api_problem(status, headers, data), method)
 
     def _answer(self, method: str, arguments: dict[str, Any]) -> Answer:
-        """The answer; where one would be too large, ``arguments`` ask for fewer rows from now on."""
+        """The answer; where one would be too large, ``arguments`` ask for fewer rows from now on.
+
+        The pages of a history each begin with ``PAGE``: their number is bounded, and few messages may be large.
+        """
         while True:
             try:
                 return self._call(method, arguments)
