@@ -112,7 +112,7 @@ def as_message(candidate: Candidate, policy: Policy) -> Candidate | Settlement:
         return unposted(candidate, "the message about the failure cannot be edited")
     own = leased._replace(edits=None)
     if leased.channel == EDITS:
-        own = own._replace(channel=None, held=False, attempt=0)
+        own = own._replace(channel=None, held=leased.has_slots, attempt=0)  # what an edit held is none of them
     return Candidate(own, policy.terms(own))
 
 

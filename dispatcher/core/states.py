@@ -103,6 +103,7 @@ class Leased(NamedTuple):
     answered with, if it did not arrive. ``counted`` is its name in the books, once it has one. ``edits`` is the message
     that it edits instead of posting one: it tells of a recovery. ``gone`` is
     the channel for which its fallback stands in, once it does. ``report`` is what the report of a silence tells of.
+    ``has_slots`` says that it has slots of limits, whatever it waited for before.
     """
 
     id: str
@@ -129,6 +130,7 @@ class Leased(NamedTuple):
     edits: Posted | None = None
     gone: Gone | None = None
     report: EndedSilence | None = None
+    has_slots: bool = False
 
     @property
     def was_admitted(self) -> bool:

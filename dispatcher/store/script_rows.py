@@ -632,7 +632,7 @@ def _read(job_id: str, payload: bytes, header: dict[str, Any]) -> Leased | Undec
         seen_us=seen_us,
         attempt=header.get("attempt", 0),
         unknown=header.get("unknown", 0),
-        held=header.get("held", False) or _has_slots(header),
+        held=header.get("held", False) or _was_admitted(header),
         channel=header.get("channel"),
         takes=header.get("takes", 1),
         replays=header.get("replays", 0),
@@ -647,16 +647,19 @@ def _read(job_id: str, payload: bytes, header: dict[str, Any]) -> Leased | Undec
         code=header.get("code"),
         counted=header.get("counted"),
         gone=gone_of(header),
+        has_slots=_has_slots(header),
     )
 
 
-def _has_slots(header: dict[str, Any]) -> bool:
-    """Whether the gate admitted it, and the worker died or gave it back before a post of it started.
-
-    A scope of what an event is about says nothing of this: one that waits in line has a slot there.
-    """
+def _was_admitted(header: dict[str, Any]) -> bool:
+    """Whether the gate admitted it, and the worker died or gave it back before a post of it started."""
     was_tried = header.get("attempt") or header.get("unknown") or "unconfirmed" in header
-    return not was_tried and any(not name.startswith(ONCE_PREFIX) for name in header.get("slots", ()))
+    return not was_tried and _has_slots(header)
+
+
+def _has_slots(header: dict[str, Any]) -> bool:
+    """Whether it has slots of limits. A slot for what it is about is none: one that waits in line has such a slot."""
+    return any(not name.startswith(ONCE_PREFIX) for name in header.get("slots", ()))
 
 
 def _why(row: Any) -> tuple[str, str | None] | None:  # noqa: ANN401 - a field of the header

@@ -222,6 +222,35 @@ def test_what_older_limits_have_admitted_is_posted_whatever_newer_ones_say_of_ne
 
 
 @pytest.mark.parametrize("dies", [False, True], ids=["overtaken", "its worker dies"])
+def test_a_recovery_that_became_a_message_and_was_admitted_waits_for_room_in_lowered_limits(
+    stage: Stage, ann: Worker, bob: Worker, *, dies: bool
+) -> None:
+    """Slack refused the edit of the message about the failure."""
+    ann.follow(stage.put_in_force(limits("5/30m")))
+    ann.desk.reply = bob.desk.reply = lambda message: Receipt(message.channel, "1.1")
+    send(stage, "a", dedup_key="db1")
+    ann.run()
+    send(stage, "b", dedup_key="db1", status="resolved")
+    started = ann.go()
+    ann.desk.reply = lambda _: Rejected("edit_window_closed", "")
+    ann.deliver(started)
+    ann.desk.reply = bob.desk.reply
+    published = change_behind_the_gate(stage, limits("1/30m"))
+    undecided = overtaken(ann, ann.take().batch).undecided
+    worker = bob if dies else ann
+    worker.follow(published[0])
+    if dies:
+        keep_beating(stage, LEASE_US // US, "bob")
+    else:
+        worker.deliver(worker.dispatch(undecided))
+    worker.run()
+    assert (stage.total("dropped"), stage.snapshot().parked) == (0, 1)
+    stage.clock.now_us += HALF_HOUR_US
+    worker.run()
+    assert (stage.total("sent"), stage.snapshot().parked) == (2, 0)
+
+
+@pytest.mark.parametrize("dies", [False, True], ids=["overtaken", "its worker dies"])
 def test_what_no_limit_has_admitted_is_decided_by_the_newer_limits(
     stage: Stage, ann: Worker, bob: Worker, *, dies: bool
 ) -> None:

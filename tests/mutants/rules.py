@@ -459,7 +459,7 @@ RULES: Final = (
     Rule(
         "rows: what a dead worker was admitted with may be dropped",
         "dispatcher/store/script_rows.py",
-        'header.get("held", False) or _has_slots(header)',
+        'header.get("held", False) or _was_admitted(header)',
         'header.get("held", False)',
         "tests/integration/test_limits_change.py",
     ),
