@@ -332,8 +332,24 @@ local due = module(function(due)
     return half + (get_more and 1 or 0)
   end
 
-  -- Takes what is due, as far as the worker can post. Very many timers keep no line waiting until all of them have been taken.
-  -- While posting is paused, it takes one event as the probe, another one each time. So in an outage or an operator pause it looks at the lines first, which hold the events that were not tried.
+  -- Whether of all lines and timers the head of a line has been due for the longest time, and is a poison-pill candidate that this
+  -- call may take.
+  local function is_candidate_first(at)
+    if at.undecided or intake.count() > 0 or plan.zlowest(at.lines) > plan.zlowest(at.timers) then
+      return false
+    end
+    local entry = plan.zfirst(at.lines) or ''
+    local scope = string.match(entry, '^scope:(.*)$')
+    local line = at.line_prefix .. (scope and plan.zfirst(at.waits_prefix .. scope) or entry)
+    local id = lines.next_of(at, line, string.match(entry, '^channel:(.*)$') or entry)
+    return id ~= nil and is_poison_candidate((record.read(at, id)))
+  end
+
+  -- Takes what is due, as far as the worker can post. Very many timers keep no line waiting until all of them have been taken:
+  -- while posting is not paused, lines have places of their own. Nor do they keep a poison-pill candidate waiting, which is not
+  -- taken beside one of them: it goes first if it has been due for longer than all of them.
+  -- While posting is paused, it takes one event as the probe, another one each time. So in an outage or an operator pause it looks at
+  -- the lines first, which hold the events that were not tried; in a cool-down of the workspace it looks at the timers first.
   -- Returns how many more might have been taken.
   function due.take_due(at, opened)
     local most = at.is_stopped and 0 or at.due
@@ -345,8 +361,13 @@ local due = module(function(due)
       return take_timers(at, take_lines(at, most, opened), true)
     end
     local kept = is_paused and 0 or kept_for_lines(at, most)
-    local left = take_lines(at, take_timers(at, most - kept, is_paused) + kept, opened)
-    return kept > 0 and take_timers(at, left, is_paused) or left
+    local left
+    if kept > 0 and is_candidate_first(at) then
+      left = most - kept + take_lines(at, kept, opened)
+    else
+      left = take_lines(at, take_timers(at, most - kept, is_paused) + kept, opened)
+    end
+    return kept > 0 and not alone and take_timers(at, left, is_paused) or left
   end
 
   -- Takes events that dead or stopped workers left.

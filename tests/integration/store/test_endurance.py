@@ -485,6 +485,20 @@ def test_a_poison_candidate_stays_in_its_line_while_earlier_events_are_due(
     assert ann.taken() == ["a"]
 
 
+def test_a_poison_candidate_in_a_line_goes_before_timers_that_are_due_later(stage: Stage) -> None:
+    ann = stage.worker("ann")
+    send(stage, "a")
+    kill_twice(stage, "a", "ann")
+    charge(stage, "somebody", "category:errors")
+    ann.dispatch(ann.take().batch)
+    keep_beating(stage, 60, "ann")
+    send(stage, "retry", category="deploys")
+    (post,) = ann.go(due=0)
+    ann.answer(post, Retryable("refused", "connection refused"))
+    keep_beating(stage, 60, "ann")
+    assert [ann.taken(), ann.taken()] == [["a"], ["retry"]]
+
+
 def test_due_events_behind_a_poison_candidate_wait_until_it_was_taken_alone(stage: Stage) -> None:
     ann = stage.worker("ann")
     send(stage, "a")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Final
 
@@ -15,6 +16,7 @@ from dispatcher.core.transitions import MAX_ATTEMPTS
 from dispatcher.core.units import US
 from tests.support.doubles import NOTHING_TO_READ, START_US
 from tests.support.invariants import INF
+from tests.support.quiet_stage import FREE, QuietStage
 from tests.support.servers import Database
 from tests.support.stage import BACKOFF_US, UNPACED, Stage, Worker, names, policy_of
 
@@ -151,6 +153,36 @@ def test_lines_get_half_of_what_is_taken_while_very_many_timers_are_due(stage: S
     assert {id_ for id_ in taken if id_.startswith("l")} == set(lined_up)
     assert all(len(each) == due for each in takes)
     assert len(ann.taken(due=40)) == 26 - len(taken)
+
+
+@pytest.mark.parametrize("is_first_of_the_lines", [True, False])
+def test_a_poison_candidate_in_a_line_is_taken_alone_while_very_many_timers_are_due(
+    redis: Database, *, is_first_of_the_lines: bool
+) -> None:
+    stage = QuietStage(redis, FREE)
+    ann = stage.worker()
+    stage.send("t", channel="#free")
+    ann.answer(ann.go()[0], Retryable("refused", "connection refused"))
+    stage.send("x", channel="#free")
+    ann.go(free=0, due=0)
+    header, _, payload = (redis.hget(stage.keys.events, "x") or b"").partition(b"\n")
+    dead = json.dumps({**json.loads(header), "deaths": 2}).encode()  # as if two workers had died with it
+    redis.hset(stage.keys.events, "x", dead + b"\n" + payload)
+    stage.send("posting", "slow", channel="#slow")
+    ann.go(due=0)
+    stage.clock.now_us += BACKOFF_US
+    now_us = stage.clock.now_us
+    redis.zadd(stage.keys.timers, {"t": now_us - (2 if is_first_of_the_lines else 0)})
+    for n in range(40):  # edits that wait for the line of the channel
+        id_ = f"repeat:errors:{n}"
+        kept = {"state": "waiting", "digest": True, "timer": True, "category": "", "counted": "", "seq": 1}
+        instants = {"seen": str(now_us), "deadline": str(now_us + DAY_US)}
+        redis.hset(stage.keys.events, id_, json.dumps(kept | instants) + "\n")
+        redis.hset(stage.keys.tally(id_), "line", "#slow")
+        redis.zadd(stage.keys.timers, {id_: now_us - 1})
+    if not is_first_of_the_lines:
+        redis.zadd(stage.keys.lines, {"channel:#empty": 1})
+    assert [ann.taken(due=4), ann.taken(due=4)] == [["x"], ["t"]]
 
 
 def test_a_take_that_found_only_empty_lines_says_that_there_is_more(stage: Stage, ann: Worker) -> None:
