@@ -60,12 +60,13 @@ local function begin()
   local key = silences.key(at, id)
   local idle = whole_of(json_of(row).idle)
   local ends = idle and math.min(until_us, from + idle) or until_us
+  local is_added = not silences.row(at, id)
   plan.hset(at.silences, id, row)
   plan.zadd(at.endings, ends, id)
   plan.hset(key, 'row', row)
   plan.hset(key, 'count', plan.hget(key, 'count') or '0')
   plan.hset(key, 'first', plan.hget(key, 'first') or digits(from))
-  silences.changed(at)
+  silences.changed(at, is_added)
   deferred.open_at(at, silences.PREFIX .. id, ends)
   return { id, digits(from), digits(until_us) }
 end

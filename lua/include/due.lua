@@ -66,7 +66,8 @@ local due = module(function(due)
       local rows = redis.call('ZRANGEBYSCORE', key, from, '(inf', 'WITHSCORES', 'LIMIT', offset, REOPENED)
       for i = 1, #rows, 2 do
         local is_meant = kind == 'lines' or kind == 'back' or (kind == 'scopes' and string.find(rows[i], '^scope:'))
-        for _, reason in ipairs(HELD_UP_BY[kind] or {}) do
+        local never_waits = kind == 'silenced' and string.find(rows[i], '^repeat:') -- as in digest.ask_again
+        for _, reason in ipairs(not never_waits and HELD_UP_BY[kind] or {}) do
           is_meant = is_meant or waits_for(at, rows[i], reason)
         end
         if rows[i + 1] ~= from then

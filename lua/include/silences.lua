@@ -42,9 +42,10 @@ local silences = module(function(silences)
     return plan.zdue(at.endings, math.huge, MOST)
   end
 
-  -- Notes that `silences` has changed, and which categories it names. Digest messages that wait for the end of one ask again.
-  function silences.changed(at)
-    if not digest.ask_again(at, 'silenced') then
+  -- Notes that `silences` has changed, and which categories it names. Digest messages that wait for the end of one ask again, unless
+  -- all that has changed is one more silence (`is_added`): that one lets none go.
+  function silences.changed(at, is_added)
+    if not is_added and not digest.ask_again(at, 'silenced') then
       plan.hset(at.reopening, 'silenced', digits(at.now) .. ' 0') -- the next takes let the others ask, a page each
       plan.ring(at.wake)
     end

@@ -947,6 +947,25 @@ def test_the_early_end_of_a_silence_wakes_a_digest_that_waits_among_very_many_co
     assert redis.exists(quiet.keys.reopening) == 0
 
 
+def test_of_very_many_counts_of_repeats_none_asks_again_when_a_silence_begins_and_all_may_when_a_mute_is_replaced(
+    redis: Database,
+) -> None:
+    quiet = QuietStage(redis, FREE)
+    redis.sadd(quiet.keys.tallies, *(f"repeat:errors:{n}" for n in range(30_000)))
+    silence(quiet, "category=kept")
+    mute(quiet, "told")
+    assert (redis.exists(quiet.keys.reopening), redis.llen(quiet.keys.wake)) == (0, 1)
+    redis.delete(quiet.keys.wake)
+    mute(quiet, "told")
+    assert (redis.hkeys(quiet.keys.reopening), redis.llen(quiet.keys.wake)) == ([b"silenced"], 1)
+    later_us = quiet.clock.now_us + US
+    waiting = ("repeat:errors:1", "digest:told")  # a repeat never waits for a silence: nobody reads its header
+    redis.zadd(quiet.keys.timers, dict.fromkeys(waiting, later_us))
+    redis.hset(quiet.keys.events, mapping=dict.fromkeys(waiting, '{"why":["silenced"]}\n'))
+    quiet.worker().take(0, 0)
+    assert [redis.zscore(quiet.keys.timers, id_) for id_ in waiting] == [later_us, quiet.clock.now_us]
+
+
 def test_an_event_that_finds_no_place_to_wait_for_the_end_of_a_silence_is_counted_by_it(
     stage: Stage, ann: Worker
 ) -> None:
