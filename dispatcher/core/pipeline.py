@@ -300,8 +300,9 @@ class Dispatcher:
         waiting: list[Waiting] = []
         edits: list[Candidate] = []
         lost: list[Leased] = []
-        findings, recovered = self.outbox.recover(
-            [recovery.recovery_of(each, self.policy, can_edit=self.sink.can_update) for each in asking]
+        findings = self.outbox.recover(
+            [recovery.recovery_of(each, self.policy, can_edit=self.sink.can_update) for each in asking],
+            self.observer.recovered,
         )
         for candidate, finding in zip(asking, findings, strict=True):
             match finding:
@@ -321,7 +322,6 @@ class Dispatcher:
                             ended.append(settlement)
                 case _:
                     assert_never(finding)
-        self.observer.recovered(recovered)
         self.observer.waiting(waiting)
         self.observer.lost(lost)
         asked = {each.leased.id for each in asking}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -106,10 +106,13 @@ class Outbox(Protocol):
         """
         ...
 
-    def recover(self, recoveries: Sequence[Recovery]) -> tuple[list[FailureKnown], list[Recovered]]:
-        """What is known of the failures whose recoveries these tell of; and the events that have ended with them.
+    def recover(
+        self, recoveries: Sequence[Recovery], tell: Callable[[Sequence[Recovered]], None]
+    ) -> list[FailureKnown]:
+        """What is known of the failures whose recoveries these tell of.
 
-        What waits about such a failure is not posted any more, unless its category says otherwise.
+        What waits about such a failure is not posted any more, unless its category says otherwise: ``tell`` is called
+        with the events that have ended so, also if an error comes after that.
         """
         ...
 

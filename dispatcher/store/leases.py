@@ -189,7 +189,9 @@ class Outbox:
         """See ``ports.Outbox.expect``."""
         self._opened |= {each.scope: [str(each.at_us), each.room] for each in openings}
 
-    def recover(self, recoveries: Sequence[Recovery]) -> tuple[list[FailureKnown], list[Recovered]]:
+    def recover(
+        self, recoveries: Sequence[Recovery], tell: Callable[[Sequence[Recovered]], None]
+    ) -> list[FailureKnown]:
         """See ``ports.Outbox.recover``."""
         call = {
             "owner": self.owner,
@@ -198,13 +200,12 @@ class Outbox:
         }
         rows: list[Any] = [recovery_row(each) for each in recoveries]
         findings: list[FailureKnown] = []
-        recovered: list[Recovered] = []
         while len(findings) < len(rows):
             asked = call | {"events": rows[len(findings) :]}
             answer = decode_answer(self._resolve(self._names_of("resolve"), asked))
             findings += [found(row) for row in answer["events"] if row != "again"]
-            recovered += [Recovered(name, category, int(seen)) for name, category, seen in answer["cancelled"]]
-        return findings, recovered
+            tell([Recovered(name, category, int(seen)) for name, category, seen in answer["cancelled"]])
+        return findings
 
     def line_up(self, deferrals: Sequence[Deferral]) -> list[Waiting | NotParked | Repeat | Over]:
         """See ``ports.Outbox.line_up``."""

@@ -1110,6 +1110,6 @@ def test_a_call_with_many_recoveries_reads_once_which_silences_there_are(stage: 
     batch = [each for each in ann.take().batch if isinstance(each, Leased)]
     recoveries = [recovery_of(Candidate(each, ann.policy.terms(each)), ann.policy, can_edit=True) for each in batch]
     stage.redis.config_resetstat()
-    ann.outbox.recover(recoveries)
+    ann.outbox.recover(recoveries, lambda _: None)
     assert stage.redis.info("commandstats")["cmdstat_zrangebyscore"]["calls"] <= 3
     assert stage.silencing.get(id_) is None

@@ -172,9 +172,11 @@ class WatchedOutbox:
         with self._stage.watching_the_bell():
             return self._outbox.line_up(deferrals)
 
-    def recover(self, recoveries: Sequence[Recovery]) -> tuple[list[FailureKnown], list[Recovered]]:
+    def recover(
+        self, recoveries: Sequence[Recovery], tell: Callable[[Sequence[Recovered]], None]
+    ) -> list[FailureKnown]:
         with self._stage.watching_the_bell():
-            return self._outbox.recover(recoveries)
+            return self._outbox.recover(recoveries, tell)
 
     def expect(self, openings: Sequence[Opening]) -> None:
         self._outbox.expect(openings)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC
 from typing import Any, Final
 
 import pytest
+from redis.exceptions import ResponseError
 
 from dispatcher.core.event import Event, Status, new_event_id
 from dispatcher.core.explain import clock_of, ended
@@ -1032,11 +1033,36 @@ def test_a_call_that_has_cancelled_many_events_leaves_the_other_recoveries_to_th
         resolve(stage, f"over-{key}", category="later", key=key)
     ends = [recovery_of(candidate_of(ann, each), ann.policy, can_edit=True) for each in ann.take().batch]
     stage.redis.config_resetstat()
-    findings, recovered = ann.outbox.recover(ends)
+    recovered: list[Recovered] = []
+    findings = ann.outbox.recover(ends, recovered.extend)
     assert [type(each) for each in findings] == [Posted, Unposted, Unposted, Unposted, Unposted]
     assert len(recovered) == 5 * 70
     assert stage.redis.zcard(stage.keys.parked) == 0
     assert stage.redis.info("commandstats")["cmdstat_evalsha"]["calls"] == 2
+
+
+def test_what_a_call_about_recoveries_has_cancelled_is_told_though_the_next_call_fails(
+    stage: Stage, ann: Worker
+) -> None:
+    fire(stage, "first", "second", category="later")
+    ann.run()
+    for key in "vwx":
+        fire(stage, *(f"{key}-{n}" for n in range(70)), category="later", key=key)
+    ann.run()
+    for key in "vwxy":
+        resolve(stage, f"over-{key}", category="later", key=key)
+    ends = [recovery_of(candidate_of(ann, each), ann.policy, can_edit=True) for each in ann.take().batch]
+    recovered, leased = list[Recovered](), stage.keys.leased("ann")
+
+    def tell(cancelled: Sequence[Recovered]) -> None:
+        recovered.extend(cancelled)
+        stage.redis.rename(leased, f"{leased}:aside")
+        stage.redis.set(leased, "no set")
+
+    with pytest.raises(ResponseError, match="WRONGTYPE"):
+        ann.outbox.recover(ends, tell)
+    stage.redis.rename(f"{leased}:aside", leased)
+    assert len(recovered) == 3 * 70
 
 
 def candidate_of(ann: Worker, leased: Leased | Undecodable) -> Candidate:
