@@ -279,7 +279,7 @@ class Keys:
 
     @cached_property
     def beat(self) -> str:
-        """HASH, last call of any worker and the grace after an interruption; permanent."""
+        """HASH, last call of a worker, grace after an interruption, who gets the odd place of a take; permanent."""
         return self._key("beat")
 
     @cached_property
