@@ -196,7 +196,11 @@ def test_what_expires_after_newer_limits_have_refused_it_is_taken_at_that_instan
     publish(Versions(redis, keys), driven.file(newer), "bob", Unless.SAME, lambda *_, **__: None)
     redis.delete(WAKE)
     pass_time(driven, time, 0.5, lambda: redis.delete(WAKE))
-    expired = driven.worker.next_batch(taken)
+    asked_again = driven.worker.next_batch(taken)  # since it holds its slots now
+    assert asked_again is not None
+    assert (handed_out(asked_again), time.now_s) == (["x"], 0)
+    driven.worker.dispatch(asked_again)
+    expired = driven.worker.next_batch(asked_again)
     assert expired is not None
     assert handed_out(expired) == ["x"]
     assert time.now_s == pytest.approx(MAX_AGE_S, abs=1)
