@@ -39,6 +39,20 @@ def overtaken(worker: Worker, batch: Sequence[Leased | Undecodable]) -> Overtake
     return caught.value
 
 
+def decide_again(stage: Stage, ann: Worker, bob: Worker, newer: str, *, dies: bool) -> Worker:
+    """Newer limits come in force when ann has admitted a batch. She decides it by these, or bob after her death."""
+    published = change_behind_the_gate(stage, newer)
+    undecided = overtaken(ann, ann.take().batch).undecided
+    worker = bob if dies else ann
+    worker.follow(published[0])
+    if dies:
+        keep_beating(stage, LEASE_US // US, "bob")
+        worker.run()
+    else:
+        worker.deliver(worker.dispatch(undecided))
+    return worker
+
+
 # Nothing is decided by other limits than those in force
 
 
@@ -138,14 +152,7 @@ def test_what_older_limits_have_admitted_waits_for_room_in_lowered_ones(
 ) -> None:
     ann.follow(stage.put_in_force(limits("5/30m", on_limit)))
     send(stage, *"abcde")
-    published = change_behind_the_gate(stage, limits("2/30m", on_limit))
-    undecided = overtaken(ann, ann.take().batch).undecided
-    worker = bob if dies else ann
-    worker.follow(published[0])
-    if dies:
-        keep_beating(stage, LEASE_US // US, "bob")
-    else:
-        worker.deliver(worker.dispatch(undecided))
+    worker = decide_again(stage, ann, bob, limits("2/30m", on_limit), dies=dies)
     worker.run()
     assert (len(posted(stage)), stage.snapshot().parked) == (2, 3)
     for _ in range(3):
@@ -209,15 +216,7 @@ def test_what_older_limits_have_admitted_is_posted_whatever_newer_ones_say_of_ne
 ) -> None:
     ann.follow(stage.put_in_force(limits("5/30m")))
     send(stage, *"ab")
-    published = change_behind_the_gate(stage, limits("5/30m") + more)
-    undecided = overtaken(ann, ann.take().batch).undecided
-    worker = bob if dies else ann
-    worker.follow(published[0])
-    if dies:
-        keep_beating(stage, LEASE_US // US, "bob")
-        worker.run()
-    else:
-        worker.deliver(worker.dispatch(undecided))
+    decide_again(stage, ann, bob, limits("5/30m") + more, dies=dies)
     assert (posted(stage), stage.total("sent")) == (["a", "b"], 2)
 
 
@@ -235,14 +234,7 @@ def test_a_recovery_that_became_a_message_and_was_admitted_waits_for_room_in_low
     ann.desk.reply = lambda _: Rejected("edit_window_closed", "")
     ann.deliver(started)
     ann.desk.reply = bob.desk.reply
-    published = change_behind_the_gate(stage, limits("1/30m"))
-    undecided = overtaken(ann, ann.take().batch).undecided
-    worker = bob if dies else ann
-    worker.follow(published[0])
-    if dies:
-        keep_beating(stage, LEASE_US // US, "bob")
-    else:
-        worker.deliver(worker.dispatch(undecided))
+    worker = decide_again(stage, ann, bob, limits("1/30m"), dies=dies)
     worker.run()
     assert (stage.total("dropped"), stage.snapshot().parked) == (0, 1)
     stage.clock.now_us += HALF_HOUR_US
@@ -258,15 +250,7 @@ def test_what_no_limit_has_admitted_is_decided_by_the_newer_limits(
     older = f"{CHANNEL}global: {{limits: []}}\ndefaults: {{limits: [], once: {{per: 1h}}}}\n"
     ann.follow(stage.put_in_force(older))
     send(stage, "a", dedup_key="db1")
-    published = change_behind_the_gate(stage, older + 'quiet: {day: {times: ["01:00-23:00"], zone: UTC, then: drop}}\n')
-    undecided = overtaken(ann, ann.take().batch).undecided
-    worker = bob if dies else ann
-    worker.follow(published[0])
-    if dies:
-        keep_beating(stage, LEASE_US // US, "bob")
-        worker.run()
-    else:
-        worker.deliver(worker.dispatch(undecided))
+    decide_again(stage, ann, bob, older + 'quiet: {day: {times: ["01:00-23:00"], zone: UTC, then: drop}}\n', dies=dies)
     assert (posted(stage), stage.total("dropped errors quiet")) == ([], 1)
     assert stage.redis.keys("*:scope:once:*") == []
 
@@ -283,14 +267,7 @@ def test_a_head_that_older_limits_have_admitted_stands_in_line_no_more(
     ann.run()
     bob.renew()
     stage.clock.forward(60)
-    published = change_behind_the_gate(stage, limits("1/30m", "drop", together="1/30m"))
-    undecided = overtaken(ann, ann.take().batch).undecided
-    worker = bob if dies else ann
-    worker.follow(published[0])
-    if dies:
-        keep_beating(stage, LEASE_US // US, "bob")
-    else:
-        worker.deliver(worker.dispatch(undecided))
+    worker = decide_again(stage, ann, bob, limits("1/30m", "drop", together="1/30m"), dies=dies)
     worker.run()
     header = stage.header("b")
     assert (header.get("line"), header.get("rank"), header["held"]) == (None, None, True)
